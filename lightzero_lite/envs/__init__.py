@@ -1,0 +1,1 @@
+"""Environments: construction, checks and stepping."""

@@ -1,0 +1,1 @@
+"""Batched Monte Carlo tree search over a learned model: numpy and numba, no network, no environment."""
