@@ -1,1 +1,1 @@
-"""Episode storage, sampling and training targets: numpy and numba, no network, no environment."""
+"""Episode storage, sampling and training targets, in numpy and numba."""

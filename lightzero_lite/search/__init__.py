@@ -1,1 +1,1 @@
-"""Batched Monte Carlo tree search over a learned model: numpy and numba, no network, no environment."""
+"""Batched Monte Carlo tree search over a learned model, in numpy and numba."""
