@@ -73,6 +73,8 @@ class ReplayBatch(NamedTuple):
     """B sampled positions t, unrolled K steps, with all that targets need but the target network.
 
     The value target is value_prefix + bootstrap_discount * v(bootstrap_observations).
+    Past the end of an episode of T steps that terminated, zeros are taught (the state absorbs), so
+    value_mask and reward_mask are 1. Nothing is known beyond a time limit: they are 0 there.
     """
 
     observations: Float32Array  # [B, K + 1, *O], observation t + k; past the end: the last one
@@ -84,6 +86,8 @@ class ReplayBatch(NamedTuple):
     bootstrap_values: Float32Array  # [B, K + 1], stored search value at t + k + m (0 if none)
     policies: Float32Array  # [B, K + 1, A], policy target; past the end: uniform
     policy_mask: Float32Array  # [B, K + 1], 1: inside the episode; 0: past its end
+    value_mask: Float32Array  # [B, K + 1], 1: train the value; 0: beyond a time limit (t + k > T)
+    reward_mask: Float32Array  # [B, K], 1: train the reward; 0: beyond a time limit (t + k >= T)
     consistency_mask: Float32Array  # [B, K], 1: observation t + k + 1 exists; 0: past the end
     importance_weights: Float32Array  # [B], multiplies the loss of a sample; 1 without priority
     episode_ids: Int64Array  # [B], which episode the sample came from
