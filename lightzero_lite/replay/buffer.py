@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -166,16 +168,15 @@ class ReplayBuffer:
         )
 
     def _rows_at(self, starts: Int64Array, lengths: Int64Array, steps: Int64Array) -> Int64Array:
-        """Return the ring row of each step; steps past the end take the last row."""
-        rows: Int64Array = (starts[:, None] + np.minimum(steps, lengths - 1)) % self._size
-        return rows
+        """Return the row of each step, not yet wrapped; steps past the end take the last row."""
+        return starts[:, None] + np.minimum(steps, lengths - 1)
 
     def _reward_window(
         self, starts: Int64Array, lengths: Int64Array, positions: Int64Array
     ) -> Float32Array:
         """Return `[B, K + n]` rewards from each position on; 0 past the end."""
         steps = positions[:, None] + np.arange(self._num_unroll_steps + self._td_steps)
-        rewards = self._rewards[self._rows_at(starts, lengths, steps)]
+        rewards = _take(self._rewards, self._rows_at(starts, lengths, steps))
         rewards[steps >= lengths] = 0.0
         return rewards
 
@@ -183,9 +184,9 @@ class ReplayBuffer:
         self, rows: Int64Array, slots: Int64Array, is_final: BoolArray
     ) -> Float32Array:
         """Return the observations in `rows`, and the episode's last one where `is_final`."""
-        observations: Float32Array = self._observations[rows]
-        sample = np.nonzero(is_final)[0]
-        observations[is_final] = self._episodes.final_observations[slots[sample]]
+        observations = _take(self._observations, rows)
+        samples, steps = np.nonzero(is_final)
+        observations[samples, steps] = self._episodes.final_observations[slots[samples]]
         return observations
 
     def _actions_at(
@@ -193,7 +194,7 @@ class ReplayBuffer:
     ) -> Int32Array:
         """Return the stored actions, random ones past the end."""
         random_actions = rng.integers(self._num_actions, size=rows.shape, dtype=np.int32)
-        return np.where(is_inside, self._actions[rows], random_actions).astype(np.int32)
+        return np.where(is_inside, _take(self._actions, rows), random_actions)
 
     def _bootstrap_values_at(
         self, starts: Int64Array, lengths: Int64Array, bootstrap: targets.Bootstrap
@@ -203,7 +204,7 @@ class ReplayBuffer:
         No search was run on the last observation. The closest stored estimate is the episode's
         last root value, seen by the player to move after it.
         """
-        values = self._root_values[self._rows_at(starts, lengths, bootstrap.steps)]
+        values = _take(self._root_values, self._rows_at(starts, lengths, bootstrap.steps))
         if self._discount < 0:
             values[bootstrap.steps >= lengths] *= -1.0
         values[bootstrap.discount == 0.0] = 0.0
@@ -211,7 +212,7 @@ class ReplayBuffer:
 
     def _policies_at(self, rows: Int64Array, is_inside: BoolArray) -> Float32Array:
         """Return the stored policy targets, uniform ones past the end."""
-        policies: Float32Array = self._policies[rows]
+        policies = _take(self._policies, rows)
         policies[~is_inside] = 1.0 / self._num_actions
         return policies
 
@@ -269,3 +270,12 @@ class _EpisodeTable:
             new = np.zeros((2 * len(old), *old.shape[1:]), old.dtype)
             new[new_slots] = old[old_slots]
             setattr(self, name, new)
+
+
+def _take(ring: NDArray[Any], rows: Int64Array) -> NDArray[Any]:
+    """Return `ring[rows]`; rows past the last wrap round to the first.
+
+    `np.take` copies whole rows, ten times as fast as indexing, and saves the modulo.
+    """
+    taken: NDArray[Any] = np.take(ring, rows, axis=0, mode="wrap")
+    return taken

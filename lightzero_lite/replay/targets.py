@@ -88,7 +88,7 @@ def bootstrap(
       discount: gamma; negative when two players alternate.
       td_steps: n, at least 1.
     """
-    num_rewards = np.clip(lengths - steps, 0, td_steps)
+    num_rewards = np.minimum(np.maximum(lengths - steps, 0), td_steps)
     bootstrap_steps = np.minimum(steps + num_rewards, lengths)
     has_value = (bootstrap_steps < lengths) | (~is_terminated & (steps <= lengths))
     powers = float(discount) ** np.arange(td_steps + 1)
