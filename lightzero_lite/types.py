@@ -57,6 +57,25 @@ class SearchOutput(NamedTuple):
     qvalues: Float32Array  # [B, A], reward + discount * value of each root action; unvisited: 0
 
 
+class SearchFn(Protocol):
+    """A search whose constants are settled: `muzero_policy` or `gumbel_muzero_policy`."""
+
+    def __call__(
+        self, root: RootOutput, recurrent_fn: RecurrentFn, *, rng: np.random.Generator
+    ) -> SearchOutput:
+        """Search from B roots."""
+        ...
+
+
+class EpisodeSummary(NamedTuple):
+    """What the logs need of a finished episode."""
+
+    number: int  # its place among the episodes of the phase, over all ranks
+    env: int  # the environment that played it, numbered over all ranks
+    episode_return: float
+    num_steps: int
+
+
 class Episode(NamedTuple):
     """One finished episode of T steps as the collector hands it to the replay buffer."""
 

@@ -1,0 +1,132 @@
+"""The collector: whole episodes played by the search, for the replay buffer."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from lightzero_lite.config import Config
+from lightzero_lite.envs.factory import VectorEnv
+from lightzero_lite.envs.rollout import Decisions, play_episodes
+from lightzero_lite.predictor import Predictor
+from lightzero_lite.runtime.distributed import Ranks, share, share_offset
+from lightzero_lite.runtime.logging import Fields
+from lightzero_lite.runtime.seeding import Role, integer_seed, stream
+from lightzero_lite.types import Episode, EpisodeSummary, Float32Array, SearchFn
+
+
+class CollectPhase(NamedTuple):
+    """Which part of a run a collect phase is."""
+
+    number: int  # phases before it
+    first_episode: int  # episodes collected before it, over all ranks
+    num_episodes: int  # episodes to play, over all ranks
+    eps: float  # probability of a uniformly random action
+
+
+class Collected(NamedTuple):
+    """What a collect phase brought."""
+
+    episodes: list[Episode]  # this rank's own, in the order of their seeds
+    summaries: list[EpisodeSummary]  # of all ranks, in the order of their seeds
+    seconds: float  # of the slowest rank
+
+
+class CollectTotals(NamedTuple):
+    """Sums over the run, resumes included."""
+
+    envsteps: int
+    episodes: int
+    seconds: float
+
+
+class Collector:
+    """Plays this rank's share of each collect phase."""
+
+    def __init__(self, config: Config, envs: VectorEnv, predictor: Predictor, ranks: Ranks) -> None:
+        """Take this rank's share of env.collector_env_num environments."""
+        self.config, self.envs, self.predictor, self.ranks = config, envs, predictor, ranks
+        total = config.env.collector_env_num
+        self.first_env = share_offset(total, ranks.rank, ranks.num_ranks)
+
+    def collect(self, phase: CollectPhase, search: SearchFn) -> Collected:
+        """Play exactly phase.num_episodes whole episodes over all ranks.
+
+        Args:
+            phase: Names the seeds, so that a phase can be played again.
+            search: Chooses actions and policy targets.
+        """
+        start = time.perf_counter()
+        seed, rank, num_ranks = self.config.seed, self.ranks.rank, self.ranks.num_ranks
+        offset = share_offset(phase.num_episodes, rank, num_ranks)
+        count = share(phase.num_episodes, rank, num_ranks)
+        first = phase.first_episode + offset
+        seeds = [integer_seed(seed, Role.COLLECT_ENV, first + i) for i in range(count)]
+        rng = stream(seed, Role.COLLECT_SEARCH, rank, phase.number)
+
+        def decide(observations: Float32Array) -> Decisions:
+            return self._decide(observations, search, phase.eps, rng)
+
+        finished = sorted(play_episodes(self.envs, seeds, decide), key=lambda one: one.number)
+        own = [
+            EpisodeSummary(
+                number=offset + one.number,
+                env=self.first_env + one.env,
+                episode_return=float(one.episode.rewards.sum(dtype=np.float64)),
+                num_steps=len(one.episode.actions),
+            )
+            for one in finished
+        ]
+        seconds = time.perf_counter() - start
+        everyone = self.ranks.gather((own, seconds))
+        return Collected(
+            episodes=[one.episode for one in finished],
+            summaries=[summary for summaries, _ in everyone for summary in summaries],
+            seconds=max(seconds for _, seconds in everyone),
+        )
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.envs.close()
+
+    def _decide(
+        self, observations: Float32Array, search: SearchFn, eps: float, rng: np.random.Generator
+    ) -> Decisions:
+        """Search from each observation, and play at random with probability eps."""
+        root = self.predictor.initial(observations)
+        output = search(root, self.predictor.recurrent_fn, rng=rng)
+        action = output.action
+        if eps > 0.0:
+            num_rows, num_actions = output.visit_counts.shape
+            random_action = rng.integers(num_actions, size=num_rows, dtype=np.int32)
+            action = np.where(rng.random(num_rows) < eps, random_action, action)
+        return Decisions(action, output.root_value, root.value, output.action_weights)
+
+
+def collector_fields(collected: Collected, totals: CollectTotals) -> Fields:
+    """Return the fields of collector_logger.txt; every env step is one training sample."""
+    returns = [summary.episode_return for summary in collected.summaries]
+    steps = sum(summary.num_steps for summary in collected.summaries)
+    count, seconds = len(returns), max(collected.seconds, 1e-9)
+    return {
+        "episode_count": count,
+        "envstep_count": steps,
+        "train_sample_count": steps,
+        "avg_envstep_per_episode": steps / count,
+        "avg_sample_per_episode": steps / count,
+        "avg_envstep_per_sec": steps / seconds,
+        "avg_train_sample_per_sec": steps / seconds,
+        "avg_episode_per_sec": count / seconds,
+        "collect_time": seconds,
+        "reward_mean": float(np.mean(returns)),
+        "reward_std": float(np.std(returns)),
+        "each_reward": returns,
+        "reward_max": max(returns),
+        "reward_min": min(returns),
+        "total_envstep_count": totals.envsteps,
+        "total_train_sample_count": totals.envsteps,
+        "total_episode_count": totals.episodes,
+        "total_duration": totals.seconds,
+    }

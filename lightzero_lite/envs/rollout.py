@@ -1,0 +1,90 @@
+"""Playing whole episodes in a few environments at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from lightzero_lite.envs.factory import VectorEnv
+from lightzero_lite.types import Episode, Float32Array, Int32Array
+
+
+class Decisions(NamedTuple):
+    """What was decided for the n environments in play."""
+
+    action: Int32Array  # [n]
+    root_value: Float32Array  # [n], search value
+    raw_value: Float32Array  # [n], network value
+    policy: Float32Array  # [n, A], policy target
+
+
+class FinishedEpisode(NamedTuple):
+    """An episode and where it was played."""
+
+    number: int  # its place in the given seeds
+    env: int  # the environment that played it
+    episode: Episode
+
+
+class _Recorder:
+    """The steps so far of the episode that one environment is playing."""
+
+    def __init__(self, number: int, env: int, observation: Float32Array) -> None:
+        self.number, self.env = number, env
+        self.observations = [observation]
+        self.actions: list[int] = []
+        self.rewards: list[float] = []
+        self.root_values: list[float] = []
+        self.raw_values: list[float] = []
+        self.policies: list[Float32Array] = []
+
+    def finish(self, *, is_terminated: bool) -> FinishedEpisode:
+        episode = Episode(
+            observations=np.stack(self.observations),
+            actions=np.array(self.actions, dtype=np.int32),
+            rewards=np.array(self.rewards, dtype=np.float32),
+            root_values=np.array(self.root_values, dtype=np.float32),
+            raw_values=np.array(self.raw_values, dtype=np.float32),
+            policies=np.stack(self.policies),
+            is_terminated=is_terminated,
+        )
+        return FinishedEpisode(self.number, self.env, episode)
+
+
+def play_episodes(
+    envs: VectorEnv, seeds: Sequence[int], decide: Callable[[Float32Array], Decisions]
+) -> Iterator[FinishedEpisode]:
+    """Play one whole episode from each seed, and yield each as it ends.
+
+    An environment that finishes starts the next seed at once until all are started; then the batch
+    shrinks. Row i of a batch belongs to the i-th environment in play, whichever finished first.
+
+    Args:
+        envs: Where to play; nothing of an environment outlives the call.
+        seeds: Reset seed of each episode.
+        decide: Answers observations [n, O] of the environments in play.
+    """
+    playing = [_Recorder(i, i, envs.reset(i, seeds[i])) for i in range(min(len(envs), len(seeds)))]
+    num_started = len(playing)
+    while playing:
+        decisions = decide(np.stack([recorder.observations[-1] for recorder in playing]))
+        still_playing = []
+        for row, recorder in enumerate(playing):
+            result = envs.step(recorder.env, int(decisions.action[row]))
+            recorder.observations.append(result.observation)
+            recorder.actions.append(int(decisions.action[row]))
+            recorder.rewards.append(result.reward)
+            recorder.root_values.append(float(decisions.root_value[row]))
+            recorder.raw_values.append(float(decisions.raw_value[row]))
+            recorder.policies.append(decisions.policy[row])
+            if not (result.is_terminated or result.is_truncated):
+                still_playing.append(recorder)
+                continue
+            yield recorder.finish(is_terminated=result.is_terminated)
+            if num_started < len(seeds):
+                first = envs.reset(recorder.env, seeds[num_started])
+                still_playing.append(_Recorder(num_started, recorder.env, first))
+                num_started += 1
+        playing = still_playing

@@ -1,0 +1,112 @@
+"""The evaluator: greedy episodes without noise, on seeds of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from lightzero_lite.config import Config
+from lightzero_lite.envs.factory import VectorEnv
+from lightzero_lite.envs.rollout import Decisions, play_episodes
+from lightzero_lite.predictor import Predictor
+from lightzero_lite.runtime.checkpoint import iteration_name
+from lightzero_lite.runtime.distributed import Ranks, share, share_offset
+from lightzero_lite.runtime.logging import Fields
+from lightzero_lite.runtime.seeding import Role, integer_seed, stream
+from lightzero_lite.types import EpisodeSummary, Float32Array, SearchFn
+
+
+class Evaluation(NamedTuple):
+    """What an evaluation found."""
+
+    summaries: list[EpisodeSummary]  # of all ranks, in the order of their seeds
+    seconds: float  # of the slowest rank
+
+    @property
+    def mean_return(self) -> float:
+        """Mean return over all episodes."""
+        return float(np.mean([summary.episode_return for summary in self.summaries]))
+
+
+class Evaluator:
+    """Plays this rank's share of env.n_evaluator_episode; every evaluation has the same seeds."""
+
+    def __init__(self, config: Config, predictor: Predictor, ranks: Ranks) -> None:
+        """Construct this rank's share of the environments: no more than it has episodes."""
+        self.config, self.predictor, self.ranks = config, predictor, ranks
+        episodes = config.env.n_evaluator_episode
+        self.count = share(episodes, ranks.rank, ranks.num_ranks)
+        self.offset = share_offset(episodes, ranks.rank, ranks.num_ranks)
+        num_envs = min(config.env.evaluator_env_num, episodes)
+        wanted = max(1, share(num_envs, ranks.rank, ranks.num_ranks))
+        self.envs = VectorEnv(config.env, min(wanted, self.count))
+
+    def evaluate(self, search: SearchFn) -> Evaluation:
+        """Play the episodes with the predictor's weights and gather them on all ranks.
+
+        Args:
+            search: A greedy search: no noise, temperature 0.
+        """
+        start = time.perf_counter()
+        seed, episodes = self.config.seed, range(self.offset, self.offset + self.count)
+        seeds = [integer_seed(seed, Role.EVALUATE_ENV, episode) for episode in episodes]
+        rng = stream(seed, Role.EVALUATE_SEARCH, self.ranks.rank)
+
+        def decide(observations: Float32Array) -> Decisions:
+            root = self.predictor.initial(observations)
+            output = search(root, self.predictor.recurrent_fn, rng=rng)
+            return Decisions(output.action, output.root_value, root.value, output.action_weights)
+
+        own = [
+            EpisodeSummary(
+                number=self.offset + one.number,
+                env=self.offset + one.env,
+                episode_return=float(one.episode.rewards.sum(dtype=np.float64)),
+                num_steps=len(one.episode.actions),
+            )
+            for one in play_episodes(self.envs, seeds, decide)
+        ]
+        seconds = time.perf_counter() - start
+        everyone = self.ranks.gather((own, seconds))
+        summaries = [summary for summaries, _ in everyone for summary in summaries]
+        return Evaluation(
+            sorted(summaries, key=lambda one: one.number), max(seconds for _, seconds in everyone)
+        )
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.envs.close()
+
+
+def episode_lines(evaluation: Evaluation) -> Iterator[str]:
+    """Yield the line of each finished episode, as LightZero writes it."""
+    for summary in evaluation.summaries:
+        yield (
+            f"[EVALUATOR]env {summary.env} completes an episode, "
+            f"final reward: {summary.episode_return}, current episode: {summary.number + 1}"
+        )
+
+
+def evaluator_fields(evaluation: Evaluation, train_iter: int) -> Fields:
+    """Return the fields of evaluator_logger.txt."""
+    returns = [summary.episode_return for summary in evaluation.summaries]
+    steps = sum(summary.num_steps for summary in evaluation.summaries)
+    count, seconds = len(returns), max(evaluation.seconds, 1e-9)
+    return {
+        "train_iter": train_iter,
+        "ckpt_name": iteration_name(train_iter),
+        "episode_count": count,
+        "envstep_count": steps,
+        "evaluate_time": seconds,
+        "avg_envstep_per_episode": steps / count,
+        "avg_envstep_per_sec": steps / seconds,
+        "avg_time_per_episode": seconds / count,
+        "reward_mean": evaluation.mean_return,
+        "reward_std": float(np.std(returns)),
+        "each_reward": returns,
+        "reward_max": max(returns),
+        "reward_min": min(returns),
+    }

@@ -1,0 +1,265 @@
+"""The learner: one optimizer step a batch, the same on all ranks."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lightzero_lite import transforms
+from lightzero_lite.config import PolicyConfig
+from lightzero_lite.losses import (
+    LossTargets,
+    LossTerms,
+    LossWeights,
+    UnrolledOutput,
+    scale_gradient,
+    unrolled_loss,
+)
+from lightzero_lite.networks import MuZeroModelMLP, NetworkShape
+from lightzero_lite.runtime.distributed import Ranks
+from lightzero_lite.runtime.schedules import learning_rate_factor
+from lightzero_lite.types import Float32Array, ReplayBatch, StateDict
+
+
+class UpdateMetrics(NamedTuple):
+    """What one update measured: scalars, means over the batch."""
+
+    total_loss: Tensor
+    value_loss: Tensor
+    reward_loss: Tensor
+    policy_loss: Tensor
+    consistency_loss: Tensor
+    policy_entropy: Tensor
+    total_grad_norm_before_clip: Tensor
+    target_value: Tensor
+    predicted_value: Tensor
+    clipped_target: Tensor  # share of value and reward targets that lie outside the support
+    largest_scaled_target: Tensor  # in the space of h: the support that would be needed
+
+
+class UpdateResult(NamedTuple):
+    """What one update gives back."""
+
+    metrics: Tensor  # [len(UpdateMetrics)], on the learner's device
+    priorities: Float32Array | None  # [B], |predicted value - target|; None without priority
+
+
+class UnrolledModel(nn.Module):
+    """The whole unroll as the forward of one module: every backward passes DDP's reducer."""
+
+    def __init__(self, model: MuZeroModelMLP, weights: LossWeights, gradient_scale: float) -> None:
+        """Wrap a model.
+
+        Args:
+            model: The networks that are trained.
+            weights: How the loss terms are added up.
+            gradient_scale: Factor of the gradient that enters each dynamics step.
+        """
+        super().__init__()
+        self.model, self.weights, self.gradient_scale = model, weights, gradient_scale
+
+    def forward(
+        self, observations: Tensor, actions: Tensor, targets: LossTargets
+    ) -> tuple[LossTerms, Tensor]:
+        """Return the loss terms and the root value logits [B, S].
+
+        Args:
+            observations: [B, K + 1, O].
+            actions: [B, K].
+            targets: What the unroll is compared with.
+        """
+        output = self._unroll(observations, actions)
+        terms = unrolled_loss(output, targets, self.weights)
+        return terms, output.value_logits[:, 0].detach()
+
+    def _unroll(self, observations: Tensor, actions: Tensor) -> UnrolledOutput:
+        """Step the model K times; heads run once, on the latents of all steps."""
+        model, (batch, num_steps) = self.model, actions.shape
+        latents = [model.representation_network(observations[:, 0])]
+        for k in range(num_steps):
+            source = scale_gradient(latents[-1], self.gradient_scale if k else 1.0)
+            latents.append(model.dynamics_network(source, actions[:, k]))
+        all_latents = torch.stack(latents, dim=1).flatten(0, 1)  # [B * (K + 1), D]
+        value, policy = model.prediction_network(all_latents)
+        stepped = torch.stack(latents[1:], dim=1).flatten(0, 1)  # [B * K, D]
+        reward = model.dynamics_network.reward_logits(stepped)
+        online = target = None
+        if model.shape.has_projection:
+            online = model.project(stepped, with_gradient=True).view(batch, num_steps, -1)
+            with torch.no_grad():
+                encoded = model.representation_network(observations[:, 1:].flatten(0, 1))
+            target = model.project(encoded, with_gradient=False).view(batch, num_steps, -1)
+        return UnrolledOutput(
+            value_logits=value.view(batch, num_steps + 1, -1),
+            reward_logits=reward.view(batch, num_steps, -1),
+            policy_logits=policy.view(batch, num_steps + 1, -1),
+            projection=online,
+            target_projection=target,
+        )
+
+
+class Learner:
+    """Model, target model and optimizer; `update` takes this rank's share of a batch."""
+
+    def __init__(
+        self, policy: PolicyConfig, shape: NetworkShape, *, ranks: Ranks, device: torch.device
+    ) -> None:
+        """Build the networks from torch's global seed, which is the same on all ranks."""
+        self.policy, self.ranks, self.device = policy, ranks, device
+        self.model = MuZeroModelMLP(shape).to(device)
+        self.target_model = copy.deepcopy(self.model).eval().requires_grad_(requires_grad=False)
+        weights = LossWeights(
+            value=policy.value_loss_weight,
+            reward=policy.reward_loss_weight,
+            policy=policy.policy_loss_weight,
+            consistency=policy.ssl_loss_weight,
+            unroll_scale=policy.unroll_loss_scale,
+        )
+        scale = policy.dynamics_gradient_scale
+        self.unrolled: nn.Module = UnrolledModel(self.model, weights, scale)
+        self.optimizer = make_optimizer(self.model, policy)
+        self.train_iter = 0
+
+    def distribute(self) -> None:
+        """Let gradients be averaged over ranks; all ranks must call it, with rank 0's weights."""
+        if self.ranks.num_ranks == 1:
+            return
+        if self.device.type == "cuda":
+            convert = nn.SyncBatchNorm.convert_sync_batchnorm
+            self.unrolled = convert(self.unrolled)  # type: ignore[no-untyped-call]
+        # Buffers are averaged after each update instead: see _average_buffers.
+        self.unrolled = DistributedDataParallel(self.unrolled, broadcast_buffers=False)
+
+    def update(self, batch: ReplayBatch) -> UpdateResult:
+        """Take one optimizer step on this rank's samples; gradients are averaged over ranks."""
+        self._set_learning_rate()
+        observations, actions = self._to_device(batch.observations), self._to_device(batch.actions)
+        target_value = self._value_targets(batch)
+        targets, clipped, largest = self._targets(batch, target_value)
+        self.unrolled.train()
+        terms, value_logits = self.unrolled(observations, actions.long(), targets)
+        self.optimizer.zero_grad(set_to_none=True)
+        terms.total.backward()
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.policy.grad_clip_value)
+        self.optimizer.step()
+        self._average_buffers()
+        self.train_iter += 1
+        if self.train_iter % self.policy.target_update_freq == 0:
+            self.target_model.load_state_dict(self.model.state_dict())
+        predicted = transforms.expected_value(value_logits, self.policy.model.value_support_scale)
+        priorities = None
+        if self.policy.use_priority:
+            priorities = (predicted - target_value[:, 0]).abs().cpu().numpy()
+        metrics = UpdateMetrics(
+            total_loss=terms.total.detach(),
+            value_loss=terms.value,
+            reward_loss=terms.reward,
+            policy_loss=terms.policy,
+            consistency_loss=terms.consistency,
+            policy_entropy=terms.policy_entropy,
+            total_grad_norm_before_clip=norm,
+            target_value=target_value[:, 0].mean(),
+            predicted_value=predicted.mean(),
+            clipped_target=clipped,
+            largest_scaled_target=largest,
+        )
+        return UpdateResult(torch.stack(metrics), priorities)
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the next update."""
+        progress = self.train_iter / self.policy.lr_decay_iters
+        factor = learning_rate_factor(
+            self.policy.lr_schedule, self.policy.lr_final_factor, progress
+        )
+        return self.policy.learning_rate * factor
+
+    def state_dict(self) -> StateDict:
+        """Return model, target_model, optimizer and last_iter, under LightZero's keys."""
+        return {
+            "model": self.model.state_dict(),
+            "target_model": self.target_model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "last_iter": self.train_iter,
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Continue from `state_dict`'s answer."""
+        self.model.load_state_dict(state["model"])
+        self.target_model.load_state_dict(state["target_model"])
+        groups = self.optimizer.state_dict()["param_groups"]
+        # Settings of the optimizer are the command line's; only what it learnt is restored.
+        self.optimizer.load_state_dict({**state["optimizer"], "param_groups": groups})
+        self.train_iter = int(state["last_iter"])
+
+    def _set_learning_rate(self) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate
+
+    def _to_device(self, array: Any) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device, non_blocking=True)
+
+    @torch.no_grad()
+    def _value_targets(self, batch: ReplayBatch) -> Tensor:
+        """Return z = value_prefix + bootstrap_discount * v, [B, K + 1]."""
+        discount = self._to_device(batch.bootstrap_discount)
+        if self.policy.value_bootstrap == "search":
+            values = self._to_device(batch.bootstrap_values)
+        else:
+            observations = self._to_device(batch.bootstrap_observations)
+            latents = self.target_model.representation_network(observations.flatten(0, 1))
+            network = self.target_model.prediction_network
+            logits = network.fc_value_head(network.fc_prediction_common(latents))
+            scale = self.policy.model.value_support_scale
+            values = transforms.expected_value(logits, scale).view_as(discount)
+        return self._to_device(batch.value_prefix) + discount * values
+
+    @torch.no_grad()
+    def _targets(
+        self, batch: ReplayBatch, target_value: Tensor
+    ) -> tuple[LossTargets, Tensor, Tensor]:
+        """Return the targets, the share of them outside the support, and the largest in h-space."""
+        model = self.policy.model
+        value = transforms.scale_value(target_value)
+        reward = transforms.scale_value(self._to_device(batch.rewards))
+        value_mask = self._to_device(batch.value_mask)
+        reward_mask = self._to_device(batch.reward_mask)
+        outside_value = transforms.is_clipped(value, model.value_support_scale) * value_mask
+        outside_reward = transforms.is_clipped(reward, model.reward_support_scale) * reward_mask
+        targets = LossTargets(
+            value=transforms.two_hot(value, model.value_support_scale),
+            reward=transforms.two_hot(reward, model.reward_support_scale),
+            policy=self._to_device(batch.policies),
+            value_mask=value_mask,
+            reward_mask=reward_mask,
+            policy_mask=self._to_device(batch.policy_mask),
+            consistency_mask=self._to_device(batch.consistency_mask),
+            importance_weights=self._to_device(batch.importance_weights),
+        )
+        num_outside = outside_value.sum() + outside_reward.sum()
+        clipped = num_outside / (value_mask.sum() + reward_mask.sum()).clamp_min(1.0)
+        largest = torch.maximum(
+            (value * value_mask).abs().max(), (reward * reward_mask).abs().max()
+        )
+        return targets, clipped, largest
+
+    def _average_buffers(self) -> None:
+        """Make running statistics the mean over ranks, so that all ranks act alike."""
+        buffers = [b for b in self.model.buffers() if b.is_floating_point()]
+        self.ranks.average(buffers)
+
+
+def make_optimizer(model: nn.Module, policy: PolicyConfig) -> torch.optim.Optimizer:
+    """Return the optimizer of the configuration, in its fused form."""
+    rate, decay = policy.learning_rate, policy.weight_decay
+    if policy.optim_type == "SGD":
+        return torch.optim.SGD(
+            model.parameters(), rate, momentum=policy.momentum, weight_decay=decay, fused=True
+        )
+    kind = torch.optim.Adam if policy.optim_type == "Adam" else torch.optim.AdamW
+    return kind(model.parameters(), rate, weight_decay=decay, fused=True)

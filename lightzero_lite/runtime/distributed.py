@@ -1,0 +1,172 @@
+"""The ranks of a run: the one place that starts and ends the process group.
+
+Host-side values go through gloo, gradients of CUDA models through NCCL. Without torchrun there is
+one rank and no process group, and every method below answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import distributed
+
+from lightzero_lite.types import UserError
+
+T = TypeVar("T")
+
+
+def share(total: int, rank: int, num_ranks: int) -> int:
+    """Return a rank's part of a global count; the parts differ by one at most and add up."""
+    return total // num_ranks + (rank < total % num_ranks)
+
+
+def share_offset(total: int, rank: int, num_ranks: int) -> int:
+    """Return how much of a global count the ranks before this one take."""
+    return rank * (total // num_ranks) + min(rank, total % num_ranks)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among the processes of the run."""
+
+    rank: int = 0
+    num_ranks: int = 1
+    local_rank: int = 0
+    num_local_ranks: int = 1
+
+    @property
+    def is_main(self) -> bool:
+        """True on rank 0, the only one that writes."""
+        return self.rank == 0
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """Add up vectors of floats over all ranks, elementwise, in double precision."""
+        if self.num_ranks == 1:
+            return [float(value) for value in values]
+        total = torch.tensor(list(values), dtype=torch.float64)
+        distributed.all_reduce(total)
+        result: list[float] = total.tolist()
+        return result
+
+    def max(self, values: Sequence[float]) -> list[float]:
+        """Return the largest over all ranks, elementwise."""
+        return [max(column) for column in zip(*self.gather(list(values)), strict=True)]
+
+    def any(self, flag: bool) -> bool:
+        """Return True on all ranks where the flag is true on one."""
+        return self.sum([float(flag)])[0] > 0
+
+    def gather(self, value: T) -> list[T]:
+        """Return every rank's value, in rank order, on all ranks."""
+        if self.num_ranks == 1:
+            return [value]
+        values: list[T | None] = [None] * self.num_ranks
+        distributed.all_gather_object(values, value)
+        return values  # type: ignore[return-value]
+
+    def from_main(self, make: Callable[[], T]) -> T:
+        """Make a value on rank 0 and return it on all ranks; its UserError is raised on all."""
+        made = self.agreed(lambda: make() if self.is_main else None)
+        return self.gather(made)[0]  # type: ignore[return-value]
+
+    def agreed(self, act: Callable[[], T]) -> T:
+        """Run something that may fail on some ranks; a UserError of one is raised on all.
+
+        Raises:
+            UserError: The first failing rank's line.
+        """
+        result: T | None = None
+        message = ""
+        try:
+            result = act()
+        except UserError as error:
+            message = str(error)
+        for failure in self.gather(message):
+            if failure:
+                raise UserError(failure)
+        return result  # type: ignore[return-value]
+
+    def average(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Replace tensors by their mean over all ranks, in place."""
+        if self.num_ranks == 1 or not tensors:
+            return
+        flat = torch.cat([tensor.flatten() for tensor in tensors]) / self.num_ranks
+        distributed.all_reduce(flat)
+        parts = torch.split_with_sizes(flat, [tensor.numel() for tensor in tensors])
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        if self.num_ranks > 1:
+            distributed.barrier()
+
+
+def choose_device(requested: str, ranks: Ranks) -> torch.device:
+    """Return this rank's device.
+
+    Args:
+        requested: "cpu", "cuda", or "auto" (a GPU a rank where this host has enough, else the CPU).
+        ranks: The processes of the run.
+
+    Raises:
+        UserError: device=cuda, and this host has fewer GPUs than ranks.
+    """
+    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if requested == "cuda" and num_gpus < ranks.num_local_ranks:
+        raise UserError(
+            f"device=cuda: this host runs {ranks.num_local_ranks} ranks but has {num_gpus} GPUs: "
+            "start fewer ranks, or set device=cpu"
+        )
+    if requested == "cpu" or num_gpus < ranks.num_local_ranks:
+        return torch.device("cpu")
+    device = torch.device("cuda", ranks.local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+@contextmanager
+def joined_ranks() -> Iterator[Ranks]:
+    """Join the processes that torchrun started, and leave them at the end.
+
+    RANK and WORLD_SIZE alone are not believed: a shell may still have them from another job.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        _share_threads(1)
+        yield Ranks()
+        return
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    ranks = Ranks(*(int(os.environ[name]) for name in names))
+    _share_threads(ranks.num_local_ranks)
+    if ranks.num_ranks > 1:
+        if ranks.num_local_ranks == ranks.num_ranks:
+            _stay_on_loopback()
+        has_gpus = torch.cuda.is_available() and torch.cuda.device_count() >= ranks.num_local_ranks
+        distributed.init_process_group("cpu:gloo,cuda:nccl" if has_gpus else "gloo")
+    try:
+        yield ranks
+    finally:
+        if ranks.num_ranks > 1:
+            distributed.destroy_process_group()
+
+
+def _share_threads(num_local_ranks: int) -> None:
+    """Give each rank its part of the cores, unless OMP_NUM_THREADS says otherwise."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        torch.set_num_threads(max(1, min(num_cores // num_local_ranks, _MAX_THREADS)))
+
+
+_MAX_THREADS = 1  # Networks of this size do not fill a second core; it would only wait.
+
+
+def _stay_on_loopback() -> None:
+    """Let gloo use the loopback interface: on one host it needs no name service and no network."""
+    if any(name == "lo" for _, name in socket.if_nameindex()):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

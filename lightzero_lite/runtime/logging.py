@@ -1,0 +1,137 @@
+"""The log tree of a run: four text files and one TensorBoard events file, by rank 0 alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from tabulate import tabulate
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.summary.writer.record_writer import RecordWriter
+from torch.utils.tensorboard.writer import SummaryWriter
+
+CHANNELS = ("buffer", "collector", "evaluator", "learner")
+Fields = Mapping[str, float | int | str | list[float]]
+
+
+class NullLog:
+    """The log of the ranks that write nothing."""
+
+    def line(self, channel: str, text: str) -> None:
+        """Write a line to a channel's text file."""
+
+    def table(self, channel: str, fields: Fields) -> None:
+        """Write fields to a channel's text file, one a row, under their own names."""
+
+    def grid(self, channel: str, fields: Fields) -> None:
+        """Write fields to a channel's text file, one a column, as LightZero's learner does."""
+
+    def scalars(self, channel: str, fields: Fields, *, train_iter: int, envstep: int) -> None:
+        """Write the numbers among the fields to TensorBoard, over both counters."""
+
+    def close(self) -> None:
+        """Flush and close all files."""
+
+
+class RunLog(NullLog):
+    """The log of rank 0.
+
+    Channels are buffer, collector, evaluator and learner. TensorBoard tags are LightZero's:
+    `<channel>_iter/<field>` over train_iter and `<channel>_step/<field>` over envstep.
+    """
+
+    def __init__(self, folder: Path, *, train_iter: int = 0, envstep: int = 0) -> None:
+        """Open the log tree of a run folder, continuing what is there.
+
+        Args:
+            folder: The run folder.
+            train_iter: Training iteration to go on from; points past it are taken out.
+            envstep: The same in env steps.
+        """
+        self.texts = {channel: _text_logger(folder, channel) for channel in CHANNELS}
+        serial = folder / "log" / "serial"
+        serial.mkdir(parents=True, exist_ok=True)
+        self.last_steps: dict[str, int] = {}
+        for path in sorted(serial.glob("events.out.tfevents.*")):
+            self.last_steps |= _drop_later_points(path, train_iter, envstep)
+        self.writer = SummaryWriter(str(serial))
+
+    def line(self, channel: str, text: str) -> None:
+        """Write a line to a channel's text file."""
+        self.texts[channel].info(text)
+
+    def table(self, channel: str, fields: Fields) -> None:
+        """Write fields to a channel's text file, one a row, under their own names."""
+        # Numbers as Python writes them: a table that rounds cannot be compared.
+        rows = [(name, str(value)) for name, value in fields.items()]
+        text = tabulate(rows, headers=["Name", "Value"], tablefmt="github", disable_numparse=True)
+        self.line(channel, f"{channel} end:\n{text}")
+
+    def grid(self, channel: str, fields: Fields) -> None:
+        """Write fields to a channel's text file, one a column, as LightZero's learner does."""
+        row = ["Value", *(f"{value:.6f}" for value in fields.values())]
+        headers = ["Name", *fields]
+        text = tabulate([row], headers=headers, tablefmt="github", disable_numparse=True)
+        self.line(channel, f"Grid table:\n{text}")
+
+    def scalars(self, channel: str, fields: Fields, *, train_iter: int, envstep: int) -> None:
+        """Write the numbers among the fields to TensorBoard, over both counters."""
+        for axis, step in (("iter", train_iter), ("step", envstep)):
+            for name, value in fields.items():
+                tag = f"{channel}_{axis}/{name}"
+                # A counter may stand still (no update between two collect phases); one point a
+                # step keeps every curve a function of its counter.
+                is_new = step > self.last_steps.get(tag, -1)
+                if isinstance(value, int | float) and is_new:
+                    self.writer.add_scalar(tag, value, step)
+                    self.last_steps[tag] = step
+
+    def close(self) -> None:
+        """Flush and close all files."""
+        self.writer.close()
+        for logger in self.texts.values():
+            for handler in list(logger.handlers):
+                logger.removeHandler(handler)
+                handler.close()
+
+
+def _text_logger(folder: Path, channel: str) -> logging.Logger:
+    """Open log/<channel>/<channel>_logger.txt for appending."""
+    path = folder / "log" / channel / f"{channel}_logger.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("[%(asctime)s][%(levelname)s]: %(message)s"))
+    logger = logging.Logger(f"{folder}/{channel}", logging.INFO)  # its own: no root, no console
+    logger.addHandler(handler)
+    return logger
+
+
+def _drop_later_points(path: Path, train_iter: int, envstep: int) -> dict[str, int]:
+    """Rewrite an events file without the points past a checkpoint; return the last step a tag.
+
+    TensorBoard's own purge_step knows one counter only, while these tags run over two.
+    """
+    kept: list[Event] = []
+    last_steps: dict[str, int] = {}
+    num_events = 0
+    for event in LegacyEventFileLoader(str(path)).Load():
+        num_events += 1
+        tags = [value.tag for value in event.summary.value]
+        limits = [
+            train_iter if tag.partition("/")[0].endswith("_iter") else envstep for tag in tags
+        ]
+        if any(event.step > limit for limit in limits):
+            continue
+        kept.append(event)
+        last_steps |= dict.fromkeys(tags, int(event.step))
+    if len(kept) < num_events:
+        temporary = path.with_name(f".{path.name}.tmp")
+        with temporary.open("wb") as file:
+            writer = RecordWriter(file)
+            for event in kept:
+                writer.write(event.SerializeToString())
+            writer.flush()
+        temporary.replace(path)
+    return last_steps
