@@ -6,14 +6,18 @@ from typing import Literal
 
 import numpy as np
 
-from lightzero_lite.search.puct import exploration_table, puct_first, puct_next
-from lightzero_lite.search.tree import ROOT, Float64Array, Tree, TreeCache, finish, plant
+from lightzero_lite.search.gumbel import (
+    gumbel_first,
+    gumbel_last,
+    gumbel_next,
+    halving_schedule,
+)
+from lightzero_lite.search.puct import exploration_table, puct_first, puct_last, puct_next
+from lightzero_lite.search.tree import ROOT, Float64Array, Tree, TreeCache, plant
 from lightzero_lite.types import (
     BoolArray,
-    Float32Array,
     Int32Array,
     RecurrentFn,
-    RecurrentOutput,
     RootOutput,
     SearchOutput,
 )
@@ -37,46 +41,128 @@ def muzero_policy(
     temperature: float = 1.0,
     trees: TreeCache | None = None,
 ) -> SearchOutput:
-    """Search B roots with MuZero's PUCT rule.
+    """Search B roots with MuZero's PUCT rule (Schrittwieser et al. 2020, appendix B).
+
+    Each step down a tree takes the action of the greatest
+
+        q_norm(a) + sqrt(n) * (pb_c_init + log((n + pb_c_base + 1) / pb_c_base))
+                    * prior(a) / (1 + n(a))
+
+    where n counts the node's evaluations, its own included; the lowest index wins a tie.
 
     Args:
-        root: the network's answer at the roots, prior_logits [B, A] and value [B].
-        recurrent_fn: the model; called once a simulation for all B roots.
+        root: the network's answer at the roots: `prior_logits [B, A]`, `value [B]`.
+        recurrent_fn: the model. It is called once a simulation for all B roots, with arrays that
+            the next simulation overwrites; it may reuse what it returns in the same way.
         num_simulations: simulations a root, at least 1.
-        discount: weight of a child's value; negative where two players alternate.
+        discount: weight of a child's value, negative where two players alternate.
         rng: where root noise and actions are drawn from.
-        invalid_actions: [B, A], True = illegal at the root; None = all legal.
-        q_transform: how q is brought to [0, 1]: over the whole tree or among siblings.
-        pb_c_init: c1 of the paper's appendix B, equation 2.
-        pb_c_base: c2 of the same.
+        invalid_actions: `[B, A]`, True = illegal at the root; None = all are legal.
+        q_transform: `tree_min_max` stretches q to [0, 1] over all visited edges of the root's tree,
+            an unvisited one scoring 0; `parent_and_siblings` over the node's own value and its
+            visited actions, an unvisited one scoring the least.
+        pb_c_init: the paper's c1.
+        pb_c_base: the paper's c2.
         dirichlet_alpha: concentration of the root noise.
-        dirichlet_fraction: share of noise in the root's prior; 0 draws nothing.
-        temperature: actions are drawn from visit_counts^(1/temperature); 0 = the most visited.
-        trees: buffers to reuse from move to move; None allocates.
+        dirichlet_fraction: share of noise in the root's prior; 0 draws none.
+        temperature: actions are drawn from visit_counts^(1 / temperature); 0 takes the most
+            visited, the lowest index on a tie.
+        trees: buffers kept by the caller from move to move; None allocates new ones.
 
     Returns:
-        action_weights are visit_counts / num_simulations.
+        The answers; action_weights is visit_counts / num_simulations.
+
+    Raises:
+        ValueError: a number is out of range, or a root has no legal action.
     """
-    tree, prior_logits = _plant(root, num_simulations, invalid_actions, trees)
+    if temperature < 0.0:
+        raise ValueError(f"temperature is {temperature}; it must be at least 0")
+    if q_transform not in ("tree_min_max", "parent_and_siblings"):
+        raise ValueError(f"q_transform {q_transform!r}: use tree_min_max or parent_and_siblings")
+    tree = _plant(root, num_simulations, invalid_actions, trees)
     if dirichlet_fraction > 0.0:
         _mix_root_noise(tree, rng, dirichlet_alpha, dirichlet_fraction, invalid_actions)
     exploration = exploration_table(num_simulations, pb_c_init, pb_c_base)
     is_tree_range = q_transform == "tree_min_max"
-    puct_first(
-        is_tree_range, tree.visits, tree.values, tree.qvalues, tree.children, tree.priors,
-        tree.leaf_parent, tree.leaf_action, exploration,
-    )  # fmt: skip
+
+    puct_first(is_tree_range, *tree, exploration)
     for new_node in range(1, num_simulations):
-        step = _as_float32(recurrent_fn(tree.leaf_parent, tree.leaf_action, new_node))
+        step = recurrent_fn(tree.leaf_node, tree.leaf_action, new_node)
         puct_next(new_node, discount, is_tree_range, *tree, *step, exploration)
-    step = _as_float32(recurrent_fn(tree.leaf_parent, tree.leaf_action, num_simulations))
-    visit_counts = np.empty(prior_logits.shape, np.int32)
-    qvalues = np.empty(prior_logits.shape, np.float32)
-    root_value = np.empty(len(prior_logits), np.float32)
-    finish(num_simulations, discount, *tree, *step, visit_counts, qvalues, root_value)
-    action = _sample_visited(visit_counts, temperature, rng)
-    weights = visit_counts / np.float32(num_simulations)
-    return SearchOutput(action, visit_counts, weights.astype(np.float32), root_value, qvalues)
+    step = recurrent_fn(tree.leaf_node, tree.leaf_action, num_simulations)
+    answer = _empty_answer(root)
+    puct_last(
+        num_simulations, discount, *tree, *step,
+        answer.visit_counts, answer.action_weights, answer.root_value, answer.qvalues,
+    )  # fmt: skip
+    return answer._replace(action=_sample_visited(answer.visit_counts, temperature, rng))
+
+
+def gumbel_muzero_policy(
+    root: RootOutput,
+    recurrent_fn: RecurrentFn,
+    *,
+    num_simulations: int,
+    discount: float,
+    rng: np.random.Generator,
+    invalid_actions: BoolArray | None = None,
+    max_num_considered_actions: int = 16,
+    gumbel_scale: float = 1.0,
+    gumbel: Float64Array | None = None,
+    trees: TreeCache | None = None,
+) -> SearchOutput:
+    """Search B roots with sequential halving (Danihelka et al. 2022, algorithm 1 and section 5).
+
+    The root halves the actions of the greatest gumbel + logits, ranking survivors by
+    gumbel + logits + sigma(q); nodes below it follow the improved policy
+    softmax(logits + sigma(completed q)).
+
+    Args:
+        root: as for muzero_policy.
+        recurrent_fn: as for muzero_policy.
+        num_simulations: simulations a root, at least 1.
+        discount: weight of a child's value, negative where two players alternate.
+        rng: where the Gumbel noise is drawn from.
+        invalid_actions: `[B, A]`, True = illegal at the root; None = all are legal.
+        max_num_considered_actions: how many actions of the root the halving starts with at most.
+        gumbel_scale: multiplies the noise; 0 draws none and makes the search deterministic.
+        gumbel: `[B, A]`, standard Gumbel noise to use in place of drawing it.
+        trees: buffers kept by the caller from move to move; None allocates new ones.
+
+    Returns:
+        The answers; action is the winner of the halving, action_weights the improved policy.
+
+    Raises:
+        ValueError: a number is out of range, or a root has no legal action.
+    """
+    if max_num_considered_actions < 1:
+        raise ValueError(
+            f"max_num_considered_actions is {max_num_considered_actions}; it must be at least 1"
+        )
+    tree = _plant(root, num_simulations, invalid_actions, trees)
+    root_scores = root.prior_logits.astype(np.float64)
+    if gumbel_scale != 0.0:
+        noise = rng.gumbel(size=root_scores.shape) if gumbel is None else gumbel
+        root_scores += gumbel_scale * noise
+    num_roots, num_actions = root_scores.shape
+    num_considered = np.full(num_roots, num_actions, np.int32)
+    if invalid_actions is not None:
+        num_considered -= invalid_actions.sum(axis=1, dtype=np.int32)
+    np.minimum(num_considered, max_num_considered_actions, out=num_considered)
+    schedule = halving_schedule(min(max_num_considered_actions, num_actions), num_simulations)
+    plan = (root_scores, schedule, num_considered)
+
+    gumbel_first(*tree, *plan)
+    for new_node in range(1, num_simulations):
+        step = recurrent_fn(tree.leaf_node, tree.leaf_action, new_node)
+        gumbel_next(new_node, discount, *tree, *step, *plan)
+    step = recurrent_fn(tree.leaf_node, tree.leaf_action, num_simulations)
+    answer = _empty_answer(root)
+    gumbel_last(
+        num_simulations, discount, *tree, *step, root_scores, answer.action,
+        answer.visit_counts, answer.action_weights, answer.root_value, answer.qvalues,
+    )  # fmt: skip
+    return answer
 
 
 def _plant(
@@ -84,32 +170,35 @@ def _plant(
     num_simulations: int,
     invalid_actions: BoolArray | None,
     trees: TreeCache | None,
-) -> tuple[Tree, Float32Array]:
-    """Return a tree whose roots are evaluated, and the roots' prior logits."""
+) -> Tree:
+    """Return a tree whose roots are evaluated."""
+    if num_simulations < 1:
+        raise ValueError(f"num_simulations is {num_simulations}; it must be at least 1")
     prior_logits = np.ascontiguousarray(root.prior_logits, np.float32)
     value = np.ascontiguousarray(root.value, np.float32)
     num_roots, num_actions = prior_logits.shape
-    if num_simulations < 1:
-        raise ValueError(f"num_simulations is {num_simulations}; it must be at least 1")
     if invalid_actions is None:
         invalid_actions = np.zeros(prior_logits.shape, np.bool_)
     elif invalid_actions.all(axis=1).any():
         rows = np.flatnonzero(invalid_actions.all(axis=1)).tolist()
         raise ValueError(f"every action is illegal at roots {rows}; leave finished games out")
+    invalid_actions = np.ascontiguousarray(invalid_actions, np.bool_)
+    assert value.shape == (num_roots,), value.shape
+    assert invalid_actions.shape == prior_logits.shape, invalid_actions.shape
     tree = (trees or TreeCache()).get(num_roots, num_simulations, num_actions)
-    plant(
-        tree.visits, tree.values, tree.raw_values, tree.children, tree.priors,
-        np.ascontiguousarray(invalid_actions, np.bool_), prior_logits, value,
-    )  # fmt: skip
-    return tree, prior_logits
+    plant(tree.nodes, tree.edges, invalid_actions, value, prior_logits)
+    return tree
 
 
-def _as_float32(output: RecurrentOutput) -> tuple[Float32Array, Float32Array, Float32Array]:
-    """Return reward, value and prior_logits as the kernels want them; no copy where they are so."""
-    return (
-        np.ascontiguousarray(output.reward, np.float32),
-        np.ascontiguousarray(output.value, np.float32),
-        np.ascontiguousarray(output.prior_logits, np.float32),
+def _empty_answer(root: RootOutput) -> SearchOutput:
+    """Allocate what a search returns; it is the caller's to keep."""
+    num_roots, num_actions = root.prior_logits.shape
+    return SearchOutput(
+        action=np.empty(num_roots, np.int32),
+        visit_counts=np.empty((num_roots, num_actions), np.int32),
+        action_weights=np.empty((num_roots, num_actions), np.float32),
+        root_value=np.empty(num_roots, np.float32),
+        qvalues=np.empty((num_roots, num_actions), np.float32),
     )
 
 
@@ -121,7 +210,7 @@ def _mix_root_noise(
     invalid_actions: BoolArray | None,
 ) -> None:
     """Turn the roots' prior p into (1 - fraction) * p + fraction * Dirichlet(alpha)."""
-    prior = tree.priors[:, ROOT]
+    prior = tree.edges["prior"][:, ROOT]
     noise = _dirichlet(rng, alpha, prior.shape, invalid_actions)
     prior += fraction * (noise - prior)
 
@@ -141,8 +230,9 @@ def _dirichlet(
     log_gamma -= rng.standard_exponential(shape) / alpha  # log U is minus an exponential draw
     if invalid_actions is not None:
         log_gamma[invalid_actions] = -np.inf
-    weights = np.exp(log_gamma - log_gamma.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
+    weights: Float64Array = np.exp(log_gamma - log_gamma.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights
 
 
 def _sample_visited(
@@ -150,8 +240,12 @@ def _sample_visited(
 ) -> Int32Array:
     """Draw an action a row from visit_counts^(1 / temperature)."""
     if temperature == 0.0:
-        return visit_counts.argmax(axis=1).astype(np.int32)
+        most_visited: Int32Array = visit_counts.argmax(axis=1).astype(np.int32)
+        return most_visited
     weights = visit_counts / visit_counts.max(axis=1, keepdims=True)
     cumulative = np.cumsum(weights ** (1.0 / temperature), axis=1)
-    draws = rng.random(len(cumulative)) * cumulative[:, -1]
-    return (cumulative <= draws[:, None]).sum(axis=1).astype(np.int32)
+    total = cumulative[:, -1]
+    # Rounding must not lift a draw to the total, which would name an unvisited action.
+    draws = np.minimum(rng.random(len(total)) * total, np.nextafter(total, 0.0))
+    action: Int32Array = (cumulative <= draws[:, None]).sum(axis=1, dtype=np.int32)
+    return action

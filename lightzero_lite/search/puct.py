@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Final
 
 import numpy as np
 
@@ -11,12 +12,16 @@ from lightzero_lite.search.tree import (
     ROOT,
     UNVISITED,
     Float64Array,
-    grow,
+    RecordArray,
+    back_up,
+    expand,
+    inlined,
     kernel,
+    read_roots,
 )
 from lightzero_lite.types import Float32Array, Int32Array
 
-EPSILON = 1e-8  # smallest range of q values that is still stretched to [0, 1]
+EPSILON: Final = 1e-8  # a smaller range of q values is not stretched to [0, 1]
 
 
 @functools.lru_cache(maxsize=64)
@@ -24,116 +29,101 @@ def exploration_table(num_simulations: int, pb_c_init: float, pb_c_base: float) 
     """Return sqrt(n) * (pb_c_init + log((n + pb_c_base + 1) / pb_c_base)) for n = 0 .. N."""
     parent_visits = np.arange(num_simulations + 2, dtype=np.float64)
     log_term = np.log((parent_visits + pb_c_base + 1.0) / pb_c_base)
-    return np.sqrt(parent_visits) * (pb_c_init + log_term)
+    table: Float64Array = np.sqrt(parent_visits) * (pb_c_init + log_term)
+    table.setflags(write=False)  # one array serves every caller
+    return table
 
 
-@kernel
-def _tree_range(root: int, last_node: int, qvalues: Float64Array) -> tuple[float, float]:
+@inlined
+def _tree_range(root: int, last_node: int, nodes: RecordArray) -> tuple[float, float]:
     """Return the least and the greatest q of all visited edges of one tree."""
-    low = np.inf
-    high = -np.inf
+    low, high = np.inf, -np.inf
     for node in range(ROOT + 1, last_node + 1):
-        low = min(low, qvalues[root, node])
-        high = max(high, qvalues[root, node])
+        low = min(low, nodes[root, node].qvalue)
+        high = max(high, nodes[root, node].qvalue)
     return low, high
 
 
-@kernel
+@inlined
 def _sibling_range(
-    root: int, node: int, values: Float64Array, qvalues: Float64Array, children: Int32Array
+    root: int, node: int, nodes: RecordArray, edges: RecordArray
 ) -> tuple[float, float]:
     """Return the least and the greatest of a node's value and its visited actions' q."""
-    low = high = values[root, node]
-    for action in range(children.shape[2]):
-        child = children[root, node, action]
+    low = high = nodes[root, node].value
+    for action in range(edges.shape[2]):
+        child = edges[root, node, action].child
         if child > ROOT:
-            low = min(low, qvalues[root, child])
-            high = max(high, qvalues[root, child])
+            low = min(low, nodes[root, child].qvalue)
+            high = max(high, nodes[root, child].qvalue)
     return low, high
 
 
-@kernel
-def _select_action(
+@inlined
+def _best_action(
     root: int,
     node: int,
     low: float,
     high: float,
-    visits: Int32Array,
-    qvalues: Float64Array,
-    children: Int32Array,
-    priors: Float64Array,
+    nodes: RecordArray,
+    edges: RecordArray,
     exploration: Float64Array,
-) -> int:
-    """Return the action of the greatest PUCT score, the lowest index on a tie."""
+) -> tuple[int, int]:
+    """Return the action of the greatest PUCT score (MuZero, appendix B, eq. 2) and its child."""
     q_range = max(high - low, EPSILON)
-    scale = exploration[visits[root, node]]
+    weight = exploration[nodes[root, node].visits]
     best_action = -1
+    best_child = UNVISITED
     best_score = -np.inf
-    for action in range(children.shape[2]):
-        child = children[root, node, action]
-        if child == ILLEGAL:
-            continue
-        score = scale * priors[root, node, action]
-        if child != UNVISITED:
-            score = score / (1 + visits[root, child]) + (qvalues[root, child] - low) / q_range
-        # The first legal action stands even against NaN, which no comparison prefers.
-        if best_action < 0 or score > best_score:
+    for action in range(edges.shape[2]):
+        edge = edges[root, node, action]
+        score = weight * edge.prior
+        if edge.child > ROOT:
+            child = nodes[root, edge.child]
+            score = score / (1 + child.visits) + (child.qvalue - low) / q_range
+        # The first legal action stands even among NaNs, which win no comparison.
+        if edge.child != ILLEGAL and (best_action < 0 or score > best_score):
             best_action = action
             best_score = score
-    return best_action
+            best_child = edge.child
+    return best_action, best_child
 
 
-@kernel
-def _select_leaf(
-    root: int,
+@inlined
+def _select(
     last_node: int,
     is_tree_range: bool,
-    visits: Int32Array,
-    values: Float64Array,
-    qvalues: Float64Array,
-    children: Int32Array,
-    priors: Float64Array,
-    leaf_parent: Int32Array,
+    nodes: RecordArray,
+    edges: RecordArray,
+    leaf_node: Int32Array,
     leaf_action: Int32Array,
     exploration: Float64Array,
 ) -> None:
-    """Walk one tree from its root to the first edge that no simulation took yet."""
-    low, high = 0.0, 0.0
-    if is_tree_range:
-        low, high = _tree_range(root, last_node, qvalues)
-    node = ROOT
-    while True:
-        if not is_tree_range:
-            low, high = _sibling_range(root, node, values, qvalues, children)
-        action = _select_action(
-            root, node, low, high, visits, qvalues, children, priors, exploration
-        )
-        child = children[root, node, action]
-        if child == UNVISITED:
-            leaf_parent[root] = node
-            leaf_action[root] = action
-            return
-        node = child
+    """Walk every tree from its root to the first action that no simulation took yet."""
+    for root in range(nodes.shape[0]):
+        low, high = 0.0, 0.0
+        if is_tree_range:
+            low, high = _tree_range(root, last_node, nodes)
+        node, action, child = ROOT, 0, ROOT
+        while child != UNVISITED:
+            node = child
+            if not is_tree_range:
+                low, high = _sibling_range(root, node, nodes, edges)
+            action, child = _best_action(root, node, low, high, nodes, edges, exploration)
+        leaf_node[root] = node
+        leaf_action[root] = action
 
 
 @kernel
 def puct_first(
     is_tree_range: bool,
-    visits: Int32Array,
-    values: Float64Array,
-    qvalues: Float64Array,
-    children: Int32Array,
-    priors: Float64Array,
-    leaf_parent: Int32Array,
+    nodes: RecordArray,
+    edges: RecordArray,
+    leaf_node: Int32Array,
     leaf_action: Int32Array,
     exploration: Float64Array,
 ) -> None:
-    """Select where the first simulation of every tree goes."""
-    for root in range(leaf_parent.size):
-        _select_leaf(
-            root, ROOT, is_tree_range, visits, values, qvalues, children, priors, leaf_parent,
-            leaf_action, exploration,
-        )  # fmt: skip
+    """Select where the first simulation of every tree ends."""
+    _select(ROOT, is_tree_range, nodes, edges, leaf_node, leaf_action, exploration)
 
 
 @kernel
@@ -141,29 +131,44 @@ def puct_next(
     new_node: int,
     discount: float,
     is_tree_range: bool,
-    visits: Int32Array,
-    values: Float64Array,
-    raw_values: Float64Array,
-    rewards: Float64Array,
-    qvalues: Float64Array,
-    parents: Int32Array,
-    actions: Int32Array,
-    children: Int32Array,
-    priors: Float64Array,
-    leaf_parent: Int32Array,
+    nodes: RecordArray,
+    edges: RecordArray,
+    leaf_node: Int32Array,
     leaf_action: Int32Array,
     reward: Float32Array,
     value: Float32Array,
     prior_logits: Float32Array,
     exploration: Float64Array,
 ) -> None:
-    """Add the new node of every tree, then select where its next simulation goes."""
-    for root in range(leaf_parent.size):
-        grow(
-            root, new_node, discount, visits, values, raw_values, rewards, qvalues, parents,
-            actions, children, priors, leaf_parent, leaf_action, reward, value, prior_logits,
-        )  # fmt: skip
-        _select_leaf(
-            root, new_node, is_tree_range, visits, values, qvalues, children, priors, leaf_parent,
-            leaf_action, exploration,
-        )  # fmt: skip
+    """Add the new node of every tree, then select where the next simulation ends.
+
+    One call a simulation: entering a kernel costs as much as walking the trees of ten roots.
+    """
+    expand(new_node, nodes, edges, leaf_node, leaf_action, reward, value, prior_logits)
+    back_up(new_node, discount, nodes)
+    _select(new_node, is_tree_range, nodes, edges, leaf_node, leaf_action, exploration)
+
+
+@kernel
+def puct_last(
+    new_node: int,
+    discount: float,
+    nodes: RecordArray,
+    edges: RecordArray,
+    leaf_node: Int32Array,
+    leaf_action: Int32Array,
+    reward: Float32Array,
+    value: Float32Array,
+    prior_logits: Float32Array,
+    visit_counts: Int32Array,
+    action_weights: Float32Array,
+    root_value: Float32Array,
+    qvalues: Float32Array,
+) -> None:
+    """Add the last node of every tree and fill the last four arrays from the roots."""
+    expand(new_node, nodes, edges, leaf_node, leaf_action, reward, value, prior_logits)
+    back_up(new_node, discount, nodes)
+    read_roots(nodes, edges, visit_counts, root_value, qvalues)
+    for root in range(nodes.shape[0]):
+        for action in range(edges.shape[2]):
+            action_weights[root, action] = visit_counts[root, action] / new_node
