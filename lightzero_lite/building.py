@@ -8,7 +8,7 @@ from lightzero_lite.config import PolicyConfig
 from lightzero_lite.envs.factory import EnvShape
 from lightzero_lite.networks import NetworkShape
 from lightzero_lite.runtime.schedules import linear
-from lightzero_lite.search import TreeCache, muzero_policy
+from lightzero_lite.search import TreeCache, gumbel_muzero_policy, muzero_policy
 from lightzero_lite.types import SearchFn
 
 
@@ -58,6 +58,15 @@ def _search(
     dirichlet_fraction: float,
     gumbel_scale: float,
 ) -> SearchFn:
+    if policy.type == "gumbel_muzero":
+        return partial(
+            gumbel_muzero_policy,
+            num_simulations=policy.num_simulations,
+            discount=policy.discount_factor,
+            max_num_considered_actions=policy.max_num_considered_actions,
+            gumbel_scale=gumbel_scale,
+            trees=trees,
+        )
     return partial(
         muzero_policy,
         num_simulations=policy.num_simulations,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lightzero_lite.config import check_shares, load_config
 from lightzero_lite.runtime.distributed import Ranks, choose_device, joined_ranks
@@ -41,6 +42,7 @@ def build_trainer(overrides: Sequence[str], ranks: Ranks) -> Trainer:
         device = choose_device(config.device, ranks)
         folder = run_folder(config)
         check_run_folder(folder, config.resume)
+        config = replace(config, exp_name=str(folder))
         return Trainer(config, folder=folder, ranks=ranks, device=device)
 
     return ranks.agreed(build)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from lightzero_lite.compiled import compiled
 from lightzero_lite.types import Int64Array
 
 Float64Array = NDArray[np.float64]
-_Kernel = TypeVar("_Kernel")
 
 
 class SumTree:
@@ -94,15 +93,7 @@ class SumTree:
         assert bool(np.all(is_inside)), f"indices must lie in [0, {self._num_leaves})"
 
 
-def _compile(function: _Kernel) -> _Kernel:
-    """Compile `function`, with the machine code kept on disk where there is a place for it."""
-    try:
-        return cast(_Kernel, numba.njit(cache=True)(function))
-    except RuntimeError:  # neither the package's folder nor the user's cache folder is writable
-        return cast(_Kernel, numba.njit(function))
-
-
-@_compile
+@compiled
 def _set_leaves(nodes: NDArray[Any], leaves: NDArray[Any], values: NDArray[Any]) -> None:
     """Set the leaf nodes, one after another, and recompute the nodes above each."""
     for entry in range(len(leaves)):
@@ -113,7 +104,7 @@ def _set_leaves(nodes: NDArray[Any], leaves: NDArray[Any], values: NDArray[Any])
             nodes[node] = nodes[2 * node] + nodes[2 * node + 1]
 
 
-@_compile
+@compiled
 def _find_leaves(nodes: NDArray[Any], masses: NDArray[Any]) -> NDArray[Any]:
     """Return, for each mass, the leaf node where the running sum of the leaves exceeds it."""
     capacity = len(nodes) // 2
