@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightzero_lite.replay.sum_tree import SumTree, _compile
+from lightzero_lite.compiled import compiled
+from lightzero_lite.replay.sum_tree import SumTree
 
 
 class FixedUniform(NamedTuple):
@@ -151,4 +152,4 @@ def test_kernels_compile_where_no_cache_folder_is_writable() -> None:
     # numba finds no place for the cache of a function without a file, as in a read-only install.
     namespace: dict[str, object] = {}
     exec("def double(x):\n    return 2 * x", namespace)
-    assert _compile(namespace["double"])(21) == 42
+    assert compiled(namespace["double"])(21) == 42
