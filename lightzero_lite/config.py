@@ -20,7 +20,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lightzero_lite.sections import build_section, known_keys, number, unknown_key
+from lightzero_lite.sections import build_section, known_keys, not_a_value, number, unknown_key
 from lightzero_lite.types import UserError
 
 
@@ -224,7 +224,10 @@ def load_config(overrides: Sequence[str]) -> Config:
     flags = [override for override in overrides if override.startswith("-")]
     if flags:
         raise UserError(f"{flags[0]}: options are written key=value, for example seed=1")
-    names = {override.split("=", 1)[0].lstrip("+") for override in overrides}
+    names = {override.split("=", 1)[0].lstrip("+~") for override in overrides}
+    hydra_keys = sorted(name for name in names if re.match(r"hydra\b", name))
+    if hydra_keys:
+        raise UserError(f"{hydra_keys[0]}: Hydra's own settings are not used here")
     # A bare Gymnasium id must not inherit the recipe and the stop value of another environment.
     base = ["env=gymnasium"] if "env.env_id" in names and "env" not in names else []
     # Every known key exists before YAML and overrides come, so that Hydra refuses the others.
@@ -283,7 +286,9 @@ def _one_line(error: Exception) -> str:
     text = str(error)
     unknown = re.search(r"Could not (?:override|delete from config)[^']*'([^']+)'", text)
     if unknown:
-        return unknown_key(unknown.group(1), known_keys(Config))
+        key, known = unknown.group(1), known_keys(Config)
+        is_section = any(other.startswith(f"{key}.") for other in known)
+        return not_a_value(key) if is_section else unknown_key(key, known)
     choice = re.search(
         r"Could not find '(\w+)/(\S+)'.*Available options in '\w+':(.*)\n", text, re.S
     )

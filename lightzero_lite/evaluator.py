@@ -41,8 +41,10 @@ class Evaluator:
         self.count = share(episodes, ranks.rank, ranks.num_ranks)
         self.offset = share_offset(episodes, ranks.rank, ranks.num_ranks)
         num_envs = min(config.env.evaluator_env_num, episodes)
-        wanted = max(1, share(num_envs, ranks.rank, ranks.num_ranks))
-        self.envs = VectorEnv(config.env, min(wanted, self.count))
+        # A rank with an episode needs an environment, even where there are fewer than ranks.
+        counts = [max(1, share(num_envs, rank, ranks.num_ranks)) for rank in range(ranks.num_ranks)]
+        self.first_env = sum(counts[: ranks.rank])
+        self.envs = VectorEnv(config.env, min(counts[ranks.rank], self.count))
 
     def evaluate(self, search: SearchFn) -> Evaluation:
         """Play the episodes with the predictor's weights and gather them on all ranks.
@@ -63,7 +65,7 @@ class Evaluator:
         own = [
             EpisodeSummary(
                 number=self.offset + one.number,
-                env=self.offset + one.env,
+                env=self.first_env + one.env,
                 episode_return=float(one.episode.rewards.sum(dtype=np.float64)),
                 num_steps=len(one.episode.actions),
             )

@@ -34,12 +34,16 @@ def known_keys(section: type[Any], prefix: str = "") -> list[str]:
 
 
 def unknown_key(key: str, known: list[str]) -> str:
-    """Say that a key is unknown, with the nearest known one."""
+    """Say that a key is unknown, with the nearest known one whose last part is near as well."""
     name = key.rpartition(".")[2]
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.75) or [
-        other for other in known if difflib.get_close_matches(name, [other.rpartition(".")[2]])
-    ]
+    alike = [o for o in known if difflib.get_close_matches(name, [o.rpartition(".")[2]])]
+    near = difflib.get_close_matches(key, alike, n=1, cutoff=0.0)
     return f"unknown key {key}" + (f": did you mean {near[0]}?" if near else "")
+
+
+def not_a_value(section: str) -> str:
+    """Say that a section was given a value."""
+    return f"{section} is a section: set its keys, not the section itself"
 
 
 def build_section(section: type[T], values: object, prefix: str = "") -> T:
@@ -54,7 +58,7 @@ def build_section(section: type[T], values: object, prefix: str = "") -> T:
         UserError: A key is unknown, a value has the wrong type or is out of range.
     """
     if not isinstance(values, dict):
-        raise UserError(f"{prefix.rstrip('.')} is a section: set its keys, not the section itself")
+        raise UserError(not_a_value(prefix.rstrip(".")))
     hints = typing.get_type_hints(section)
     for key in values:
         if key not in hints:

@@ -98,7 +98,7 @@ class Trainer:
         """Train until a stop condition holds, then evaluate and save once more."""
         self._open_run_folder()
         self.learner.distribute()
-        if self.config.resume is None:
+        if self.counters.best_score is None:  # a run folder without a ckpt_best
             self._evaluate()
             self._save()
         while not self._is_finished():
@@ -255,14 +255,16 @@ class Trainer:
             save_checkpoint(self.state_dict(), self.folder / "ckpt" / name)
 
     def _restore(self, path: Path) -> None:
-        """Continue from a checkpoint, and from the best score of the run folder it is in."""
+        """Continue from a checkpoint; the score to beat is that of the run folder's ckpt_best."""
         state = load_checkpoint(path)
         check_same_shapes(self.learner.model.state_dict(), path, state)
         self.learner.load_state_dict(state)
         self.counters = Counters(**state["counters"])
         best = self.folder / "ckpt" / BEST_NAME
-        if best.is_file():
-            self.counters.best_score = load_checkpoint(best)["counters"]["best_score"]
+        is_there = best.is_file()
+        self.counters.best_score = (
+            load_checkpoint(best)["counters"]["best_score"] if is_there else None
+        )
 
     def _write(self, channel: str, fields: Fields) -> None:
         """Write fields to a channel's text file and to TensorBoard."""

@@ -12,7 +12,18 @@ import torch
 from lightzero_lite.types import StateDict, UserError
 
 BEST_NAME = "ckpt_best.pth.tar"
-KEYS = ("model", "target_model", "optimizer", "last_iter", "last_step")
+KEYS = ("model", "target_model", "optimizer", "last_iter", "last_step", "counters")
+# What torch.load raises on bytes that are no checkpoint, whole or in part.
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    pickle.UnpicklingError,
+)
 
 
 def iteration_name(train_iter: int) -> str:
@@ -50,7 +61,7 @@ def load_checkpoint(path: Path) -> StateDict:
         raise UserError(f"resume={path}: there is no such file")
     try:
         state = torch.load(path, map_location="cpu")
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError):
+    except _UNREADABLE:
         size = path.stat().st_size
         raise UserError(
             f"resume={path}: not a readable checkpoint ({size} bytes): name another file of ckpt/"
