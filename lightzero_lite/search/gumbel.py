@@ -81,10 +81,10 @@ def _completion(
             high = max(high, child.qvalue)
             num_visited += 1
     mixed = nodes[root, node].raw_value
-    if num_visited > 0:
-        visits = nodes[root, node].visits - 1
-        mixed = (mixed + visits * (weighted_q / prior_sum)) / (visits + 1)
     if num_visited < edges.shape[2]:
+        if num_visited > 0:
+            visits = nodes[root, node].visits - 1
+            mixed = (mixed + visits * (weighted_q / prior_sum)) / (visits + 1)
         low = min(low, mixed)
         high = max(high, mixed)
     scale = (MAXVISIT_INIT + max_visits) * VALUE_SCALE / max(high - low, EPSILON)

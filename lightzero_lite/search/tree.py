@@ -29,7 +29,8 @@ ILLEGAL: Final = -2  # child of a root edge that no simulation may take
 
 NODE = np.dtype(
     [
-        ("value", np.float64),  # mean of the raw value and of every return backed up
+        ("value_sum", np.float64),  # of the raw value and of every return backed up
+        ("value", np.float64),  # value_sum / visits
         ("raw_value", np.float64),  # what the network said
         ("reward", np.float64),  # reward of the edge into the node
         ("qvalue", np.float64),  # reward + discount * value, of the edge into the node
@@ -143,7 +144,7 @@ def plant(
     """Make node 0 of every tree: a root evaluated once, none of its actions taken yet."""
     for root in range(nodes.shape[0]):
         node = nodes[root, ROOT]
-        node.value = node.raw_value = value[root]
+        node.value_sum = node.value = node.raw_value = value[root]
         node.reward = node.qvalue = 0.0
         node.visits = 1
         node.parent = node.action = NO_PARENT
@@ -172,7 +173,7 @@ def expand(
         raise ValueError("recurrent_fn must return prior_logits [B, A]")
     for root in range(num_roots):
         node = nodes[root, new_node]
-        node.value = node.raw_value = value[root]
+        node.value_sum = node.value = node.raw_value = value[root]
         node.reward = reward[root]
         node.visits = 1
         node.parent = leaf_node[root]
@@ -197,8 +198,9 @@ def back_up(new_node: int, discount: float, nodes: RecordArray) -> None:
             backed_up = node.reward + discount * backed_up
             node.qvalue = node.reward + discount * node.value
             node = nodes[root, node.parent]
-            node.value = (node.value * node.visits + backed_up) / (node.visits + 1)
+            node.value_sum += backed_up
             node.visits += 1
+            node.value = node.value_sum / node.visits
 
 
 @inlined
