@@ -74,6 +74,7 @@ def _search(
         q_transform=policy.q_transform,
         pb_c_init=policy.pb_c_init,
         pb_c_base=policy.pb_c_base,
+        value_delta_max=policy.value_delta_max,
         dirichlet_alpha=policy.root_dirichlet_alpha,
         dirichlet_fraction=dirichlet_fraction,
         temperature=temperature,

@@ -85,6 +85,8 @@ class PolicyConfig:
     """PUCT's c1."""
     pb_c_base: float = number(19652.0, above=0)
     """PUCT's c2, in visits."""
+    value_delta_max: float = number(0.01, above=0)
+    """A range of action values smaller than this is not stretched to [0, 1] inside PUCT."""
     root_dirichlet_alpha: float = number(0.3, above=0)
     """Concentration of the root noise while collecting."""
     root_noise_weight: float = number(0.25, at_least=0, at_most=1)
