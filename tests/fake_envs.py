@@ -1,4 +1,4 @@
-"""One small configurable environment, so that a test knows what every step must have been.
+"""Small configurable environments, so that a test knows what every step must have been.
 
 Registered ids work in another process too: `env.env_id=tests.fake_envs:Counter-v0`.
 """
@@ -99,14 +99,68 @@ class Counter(gymnasium.Env[np.ndarray, int]):
         return np.array([self.key, self.count / 10], dtype=np.float32)
 
 
-def register(name: str, **options: object) -> None:
-    """Register a configured counter under `name`."""
-    gymnasium.register(name, entry_point=Counter, kwargs=options)
+class Odd(gymnasium.Env[Any, int]):
+    """One step; actions are -1, 0, 1, and the space of the observations is as configured."""
+
+    def __init__(self, *, space: str = "dict", reward: float = 0.0) -> None:
+        """Configure the space ("dict", "image" or "sequence") and the reward."""
+        vectors = {"vector": spaces.Box(-9, 9, (2,)), "choice": spaces.Discrete(3)}
+        self.observation_space = {
+            "dict": spaces.Dict(vectors),
+            "image": spaces.Box(0, 255, (8, 8), np.uint8),
+            "sequence": spaces.Sequence(spaces.Discrete(3)),
+        }[space]
+        self.action_space = spaces.Discrete(3, start=-1)
+        self.reward = reward
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start; the vector is zero."""
+        return {"vector": np.zeros(2, np.float32), "choice": 1}, {}
+
+    def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """End; the vector shows the action, and the reward is an array of one number."""
+        observation = {"vector": np.full(2, action, np.float32), "choice": 2}
+        return observation, np.array([self.reward]), True, False, {}
 
 
-register("Counter-v0")
-register("ActionCounter-v0", reward="action_one")
-register("FixedCounter-v0", min_length=7, max_length=7, reward="count")
-register("TruncatedCounter-v0", end="truncated")
-register("BothEndsCounter-v0", end="both", reward="action")
-register("FailingCounter-v0", fail_step=60, fail_rank="1")
+class Reusing(gymnasium.Env[np.ndarray, int]):
+    """Three steps, every observation written into one array."""
+
+    def __init__(self) -> None:
+        """Make the array."""
+        self.observation_space = spaces.Box(-9, 9, (1,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self.array = np.zeros(1, np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start at 0."""
+        self.array[0] = 0
+        return self.array, {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Count one further."""
+        self.array[0] += 1
+        return self.array, 0.0, bool(self.array[0] == 3), False, {}
+
+
+def register(name: str, entry_point: type[gymnasium.Env[Any, Any]], **options: object) -> None:
+    """Register a configured environment under `name`."""
+    gymnasium.register(name, entry_point=entry_point, kwargs=options)
+
+
+register("Counter-v0", Counter)
+register("ActionCounter-v0", Counter, reward="action_one")
+register("FixedCounter-v0", Counter, min_length=7, max_length=7, reward="count")
+register("TruncatedCounter-v0", Counter, end="truncated")
+register("BothEndsCounter-v0", Counter, end="both", reward="action")
+register("FailingCounter-v0", Counter, fail_step=60, fail_rank="1")
+register("Dict-v0", Odd)
+register("Image-v0", Odd, space="image")
+register("Sequence-v0", Odd, space="sequence")
+register("NanReward-v0", Odd, reward=float("nan"))
+register("InfiniteReward-v0", Odd, reward=float("inf"))
+register("Reusing-v0", Reusing)
