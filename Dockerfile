@@ -21,12 +21,12 @@ COPY lightzero_lite lightzero_lite
 RUN pip install --no-deps -e .
 
 # Run folders land in /runs. Compiled kernels are kept in a folder that any user may write.
-RUN useradd --create-home trainer \
+RUN useradd --create-home --uid 1000 trainer \
     && mkdir -p /runs /cache \
-    && chown trainer /runs \
+    && chown 1000 /runs \
     && chmod 1777 /cache
 ENV NUMBA_CACHE_DIR=/cache NPROC_PER_NODE=1
-USER trainer
+USER 1000
 WORKDIR /runs
 
 ENTRYPOINT ["sh", "-c", "exec torchrun --standalone --nproc_per_node=\"$NPROC_PER_NODE\" /app/train.py \"$@\"", "train"]
