@@ -207,11 +207,12 @@ class PlainMuZero(PlainSearch):
         pb_c_init: float = 1.25,
         pb_c_base: float = 19652.0,
         root_prior: list[float] | None = None,
+        value_delta_max: float = 1e-8,
     ) -> None:
         """Take root_prior in place of the root's own prior, if given."""
         super().__init__(model, state, discount, illegal)
         self.q_transform, self.pb_c_init, self.pb_c_base = q_transform, pb_c_init, pb_c_base
-        self.root_prior = root_prior
+        self.root_prior, self.value_delta_max = root_prior, value_delta_max
 
     def prior(self, node: Node, actions: list[int]) -> dict[int, float]:
         """Return the probabilities of these actions."""
@@ -225,8 +226,9 @@ class PlainMuZero(PlainSearch):
             known = self.qvalues_below(self.root)
         else:
             known = [node.value, *(self.qvalue(child) for child in node.children.values())]
+        low, width = min(known, default=0.0), max(known, default=0.0) - min(known, default=0.0)
         return {
-            action: (self.qvalue(child) - min(known)) / max(max(known) - min(known), 1e-8)
+            action: (self.qvalue(child) - low) / max(width, self.value_delta_max)
             for action, child in node.children.items()
         }
 

@@ -149,6 +149,16 @@ def test_exploration_constants_enter_as_c1_and_c2() -> None:
     assert growing.max() < default.visit_counts.max()  # log(n + 2) > 0 explores more
 
 
+def test_a_range_below_value_delta_max_is_not_stretched() -> None:
+    """Three rewards that differ by 0.001: noise to a wide range, decisive to a narrow one."""
+    model = bandit([0.5, 0.501, 0.5], [0.0] * 3, root_value=0.5)
+    arguments: dict[str, Any] = {"num_simulations": 30, "discount": 0.0} | SILENT
+    narrow = search(muzero_policy, model, value_delta_max=1e-8, **arguments)
+    wide = search(muzero_policy, model, value_delta_max=0.1, **arguments)
+    assert narrow.visit_counts[0, 1] > 20
+    assert wide.visit_counts.tolist() == [[10, 10, 10]]
+
+
 # --- Masks, noise, temperature ------------------------------------------------------------------
 
 

@@ -76,14 +76,20 @@ def problems(draw: st.DrawFn, num_roots: int | None = None) -> Problem:
 
 
 @many_examples
-@given(problems(), st.sampled_from(["tree_min_max", "parent_and_siblings"]), st.booleans())
+@given(
+    problems(),
+    st.sampled_from(["tree_min_max", "parent_and_siblings"]),
+    st.sampled_from([1e-8, 0.01, 2.0]),
+    st.booleans(),
+)
 def test_muzero_equals_the_plain_search(
-    problem: Problem, q_transform: str, has_noise: bool
+    problem: Problem, q_transform: str, value_delta_max: float, has_noise: bool
 ) -> None:
     trees = TreeCache()
     answer = problem.search(
         muzero_policy,
         q_transform=q_transform,
+        value_delta_max=value_delta_max,
         dirichlet_fraction=0.25 if has_noise else 0.0,
         temperature=0.0,
         trees=trees,
@@ -95,7 +101,7 @@ def test_muzero_equals_the_plain_search(
         root_prior = tree.edges["prior"][row, 0].tolist() if has_noise else None
         plain = PlainMuZero(
             problem.model, state, problem.discount, problem.invalid_actions[row].tolist(),
-            q_transform, root_prior=root_prior,
+            q_transform, root_prior=root_prior, value_delta_max=value_delta_max,
         ).run(problem.num_simulations)  # fmt: skip
         assert answer.visit_counts[row].tolist() == plain.visit_counts
         assert answer.action[row] == plain.action

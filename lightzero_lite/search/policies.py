@@ -36,19 +36,16 @@ def muzero_policy(
     q_transform: QTransform = "tree_min_max",
     pb_c_init: float = 1.25,
     pb_c_base: float = 19652.0,
+    value_delta_max: float = 1e-8,
     dirichlet_alpha: float = 0.3,
     dirichlet_fraction: float = 0.25,
     temperature: float = 1.0,
     trees: TreeCache | None = None,
 ) -> SearchOutput:
-    """Search B roots with MuZero's PUCT rule (Schrittwieser et al. 2020, appendix B).
+    """Search B roots with MuZero's PUCT rule (Schrittwieser et al. 2020, appendix B, equation 2).
 
-    Each step down a tree takes the action of the greatest
-
-        q_norm(a) + sqrt(n) * (pb_c_init + log((n + pb_c_base + 1) / pb_c_base))
-                    * prior(a) / (1 + n(a))
-
-    where n counts the node's evaluations, its own included; the lowest index wins a tie.
+    Each step down a tree takes the first action of the greatest q_norm(a) + prior(a) / (1 + n(a))
+    * sqrt(n) * (pb_c_init + log((n + pb_c_base + 1) / pb_c_base)), n the node's evaluations.
 
     Args:
         root: the network's answer at the roots: `prior_logits [B, A]`, `value [B]`.
@@ -59,10 +56,11 @@ def muzero_policy(
         rng: where root noise and actions are drawn from.
         invalid_actions: `[B, A]`, True = illegal at the root; None = all are legal.
         q_transform: `tree_min_max` stretches q to [0, 1] over all visited edges of the root's tree,
-            an unvisited one scoring 0; `parent_and_siblings` over the node's own value and its
-            visited actions, an unvisited one scoring the least.
+            `parent_and_siblings` over the node's own value and its
+            visited actions; an unvisited action scores 0.
         pb_c_init: the paper's c1.
         pb_c_base: the paper's c2.
+        value_delta_max: a range of q smaller than this is taken as this wide, not stretched to 1.
         dirichlet_alpha: concentration of the root noise.
         dirichlet_fraction: share of noise in the root's prior; 0 draws none.
         temperature: actions are drawn from visit_counts^(1 / temperature); 0 takes the most
@@ -75,26 +73,15 @@ def muzero_policy(
     Raises:
         ValueError: a number is out of range, or a root has no legal action.
     """
-    if temperature < 0.0:
-        raise ValueError(f"temperature is {temperature}; it must be at least 0")
+    _check_at_least(0.0, temperature=temperature, dirichlet_fraction=dirichlet_fraction)
     if q_transform not in ("tree_min_max", "parent_and_siblings"):
         raise ValueError(f"q_transform {q_transform!r}: use tree_min_max or parent_and_siblings")
     tree = _plant(root, num_simulations, invalid_actions, trees)
     if dirichlet_fraction > 0.0:
         _mix_root_noise(tree, rng, dirichlet_alpha, dirichlet_fraction, invalid_actions)
     exploration = exploration_table(num_simulations, pb_c_init, pb_c_base)
-    is_tree_range = q_transform == "tree_min_max"
-
-    puct_first(is_tree_range, *tree, exploration)
-    for new_node in range(1, num_simulations):
-        step = recurrent_fn(tree.leaf_node, tree.leaf_action, new_node)
-        puct_next(new_node, discount, is_tree_range, *tree, *step, exploration)
-    step = recurrent_fn(tree.leaf_node, tree.leaf_action, num_simulations)
-    answer = _empty_answer(root)
-    puct_last(
-        num_simulations, discount, *tree, *step,
-        answer.visit_counts, answer.action_weights, answer.root_value, answer.qvalues,
-    )  # fmt: skip
+    rule = (q_transform == "tree_min_max", value_delta_max)
+    answer = _search_puct(tree, recurrent_fn, num_simulations, discount, rule, exploration)
     return answer._replace(action=_sample_visited(answer.visit_counts, temperature, rng))
 
 
@@ -135,10 +122,7 @@ def gumbel_muzero_policy(
     Raises:
         ValueError: a number is out of range, or a root has no legal action.
     """
-    if max_num_considered_actions < 1:
-        raise ValueError(
-            f"max_num_considered_actions is {max_num_considered_actions}; it must be at least 1"
-        )
+    _check_at_least(1, max_num_considered_actions=max_num_considered_actions)
     tree = _plant(root, num_simulations, invalid_actions, trees)
     root_scores = root.prior_logits.astype(np.float64)
     if gumbel_scale != 0.0:
@@ -150,19 +134,63 @@ def gumbel_muzero_policy(
         num_considered -= invalid_actions.sum(axis=1, dtype=np.int32)
     np.minimum(num_considered, max_num_considered_actions, out=num_considered)
     schedule = halving_schedule(min(max_num_considered_actions, num_actions), num_simulations)
-    plan = (root_scores, schedule, num_considered)
+    return _search_gumbel(
+        tree, recurrent_fn, num_simulations, discount, root_scores, schedule, num_considered
+    )
 
+
+def _search_puct(
+    tree: Tree,
+    recurrent_fn: RecurrentFn,
+    num_simulations: int,
+    discount: float,
+    rule: tuple[bool, float],
+    exploration: Float64Array,
+) -> SearchOutput:
+    """Run all simulations and read the roots; the action is left to be drawn."""
+    is_tree_range, least_range = rule
+    puct_first(is_tree_range, least_range, *tree, exploration)
+    for new_node in range(1, num_simulations):
+        step = recurrent_fn(tree.leaf_node, tree.leaf_action, new_node)
+        puct_next(new_node, discount, is_tree_range, least_range, *tree, *step, exploration)
+    step = recurrent_fn(tree.leaf_node, tree.leaf_action, num_simulations)
+    answer = _empty_answer(tree)
+    puct_last(
+        num_simulations, discount, *tree, *step,
+        answer.visit_counts, answer.action_weights, answer.root_value, answer.qvalues,
+    )  # fmt: skip
+    return answer
+
+
+def _search_gumbel(
+    tree: Tree,
+    recurrent_fn: RecurrentFn,
+    num_simulations: int,
+    discount: float,
+    root_scores: Float64Array,
+    schedule: Int32Array,
+    num_considered: Int32Array,
+) -> SearchOutput:
+    """Run all simulations and read the roots."""
+    plan = (root_scores, schedule, num_considered)
     gumbel_first(*tree, *plan)
     for new_node in range(1, num_simulations):
         step = recurrent_fn(tree.leaf_node, tree.leaf_action, new_node)
         gumbel_next(new_node, discount, *tree, *step, *plan)
     step = recurrent_fn(tree.leaf_node, tree.leaf_action, num_simulations)
-    answer = _empty_answer(root)
+    answer = _empty_answer(tree)
     gumbel_last(
         num_simulations, discount, *tree, *step, root_scores, answer.action,
         answer.visit_counts, answer.action_weights, answer.root_value, answer.qvalues,
     )  # fmt: skip
     return answer
+
+
+def _check_at_least(least: float, **numbers: float) -> None:
+    """Refuse a number below the least that makes sense."""
+    for name, number in numbers.items():
+        if number < least:
+            raise ValueError(f"{name} is {number}; it must be at least {least}")
 
 
 def _plant(
@@ -172,8 +200,7 @@ def _plant(
     trees: TreeCache | None,
 ) -> Tree:
     """Return a tree whose roots are evaluated."""
-    if num_simulations < 1:
-        raise ValueError(f"num_simulations is {num_simulations}; it must be at least 1")
+    _check_at_least(1, num_simulations=num_simulations)
     prior_logits = np.ascontiguousarray(root.prior_logits, np.float32)
     value = np.ascontiguousarray(root.value, np.float32)
     num_roots, num_actions = prior_logits.shape
@@ -190,9 +217,9 @@ def _plant(
     return tree
 
 
-def _empty_answer(root: RootOutput) -> SearchOutput:
+def _empty_answer(tree: Tree) -> SearchOutput:
     """Allocate what a search returns; it is the caller's to keep."""
-    num_roots, num_actions = root.prior_logits.shape
+    num_roots, _, num_actions = tree.edges.shape
     return SearchOutput(
         action=np.empty(num_roots, np.int32),
         visit_counts=np.empty((num_roots, num_actions), np.int32),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Final
 
 import numpy as np
 
@@ -20,8 +19,6 @@ from lightzero_lite.search.tree import (
     read_roots,
 )
 from lightzero_lite.types import Float32Array, Int32Array
-
-EPSILON: Final = 1e-8  # a smaller range of q values is not stretched to [0, 1]
 
 
 @functools.lru_cache(maxsize=64)
@@ -64,12 +61,13 @@ def _best_action(
     node: int,
     low: float,
     high: float,
+    least_range: float,
     nodes: RecordArray,
     edges: RecordArray,
     exploration: Float64Array,
 ) -> tuple[int, int]:
     """Return the action of the greatest PUCT score (MuZero, appendix B, eq. 2) and its child."""
-    q_range = max(high - low, EPSILON)
+    q_range = max(high - low, least_range)
     weight = exploration[nodes[root, node].visits]
     best_action = -1
     best_child = UNVISITED
@@ -92,6 +90,7 @@ def _best_action(
 def _select(
     last_node: int,
     is_tree_range: bool,
+    least_range: float,
     nodes: RecordArray,
     edges: RecordArray,
     leaf_node: Int32Array,
@@ -108,7 +107,9 @@ def _select(
             node = child
             if not is_tree_range:
                 low, high = _sibling_range(root, node, nodes, edges)
-            action, child = _best_action(root, node, low, high, nodes, edges, exploration)
+            action, child = _best_action(
+                root, node, low, high, least_range, nodes, edges, exploration
+            )
         leaf_node[root] = node
         leaf_action[root] = action
 
@@ -116,6 +117,7 @@ def _select(
 @kernel
 def puct_first(
     is_tree_range: bool,
+    least_range: float,
     nodes: RecordArray,
     edges: RecordArray,
     leaf_node: Int32Array,
@@ -123,7 +125,7 @@ def puct_first(
     exploration: Float64Array,
 ) -> None:
     """Select where the first simulation of every tree ends."""
-    _select(ROOT, is_tree_range, nodes, edges, leaf_node, leaf_action, exploration)
+    _select(ROOT, is_tree_range, least_range, nodes, edges, leaf_node, leaf_action, exploration)
 
 
 @kernel
@@ -131,6 +133,7 @@ def puct_next(
     new_node: int,
     discount: float,
     is_tree_range: bool,
+    least_range: float,
     nodes: RecordArray,
     edges: RecordArray,
     leaf_node: Int32Array,
@@ -146,7 +149,7 @@ def puct_next(
     """
     expand(new_node, nodes, edges, leaf_node, leaf_action, reward, value, prior_logits)
     back_up(new_node, discount, nodes)
-    _select(new_node, is_tree_range, nodes, edges, leaf_node, leaf_action, exploration)
+    _select(new_node, is_tree_range, least_range, nodes, edges, leaf_node, leaf_action, exploration)
 
 
 @kernel

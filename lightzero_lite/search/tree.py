@@ -16,6 +16,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from lightzero_lite.compiled import compiled
 from lightzero_lite.types import BoolArray, Float32Array, Int32Array
 
 Float64Array = NDArray[np.float64]
@@ -84,22 +85,18 @@ class TreeCache:
 
 
 def inlined(function: Function) -> Function:
-    """Compile a part of a kernel into every kernel that calls it."""
+    """Compile a part of kernels into each kernel that calls it."""
     return cast("Function", numba.njit(error_model="numpy", forceinline=True)(function))
 
 
 def kernel(function: Function) -> Function:
-    """Compile a function that Python calls, keeping the machine code on disk where possible.
+    """Compile a function that Python calls.
 
     numba drops a kernel's code from disk when the kernel's own file changes, not when this file,
     parts of which it inlines, does: hence this file's digest in the name of the entry.
     """
     function.__qualname__ += _SOURCE_DIGEST
-    try:
-        compiled = numba.njit(error_model="numpy", cache=True)(function)
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        compiled = numba.njit(error_model="numpy")(function)
-    return cast("Function", compiled)
+    return compiled(function)
 
 
 def _source_digest() -> str:
