@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -373,3 +376,19 @@ def test_gumbel_scale_multiplies_the_noise() -> None:
         for scale in (1.0, 0.1, 0.0)
     ]  # fmt: skip
     assert actions == [0, 2, 2]  # 4.0 > 1 but 0.4 < 1: the greatest logit is action 2's
+
+
+# --- Documentation ------------------------------------------------------------------------------
+
+
+def test_functions_and_tests_that_the_page_names_exist() -> None:
+    root = Path(__file__).resolve().parents[1]
+    page = (root / "docs" / "search.md").read_text()
+    tests = "".join(path.read_text() for path in (root / "tests").glob("test_search*.py"))
+    named_tests = set(re.findall(r"`(test_\w+)`", page))
+    assert len(named_tests) > 20
+    assert [name for name in named_tests if f"def {name}(" not in tests] == []
+    functions = set(re.findall(r"`(tree|puct|gumbel|policies)\.(\w+)`", page))
+    assert len(functions) > 12
+    for module, name in functions:
+        assert hasattr(importlib.import_module(f"lightzero_lite.search.{module}"), name), name
