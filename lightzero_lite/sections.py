@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from typing import Any, Literal, TypeVar
@@ -87,13 +88,15 @@ def _value(hint: Any, value: Any, key: str) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if hint is int and is_number and float(value).is_integer():
         return int(value)
-    if hint is float and is_number and value == value:
+    if hint is float and is_number and math.isfinite(value):
         return float(value)
     if hint is str and (is_number or (isinstance(value, str) and value)):
         return str(value)
     if hint is bool and isinstance(value, bool):
         return value
-    expected = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}[hint]
+    expected = {int: "an integer", float: "a finite number", bool: "true or false", str: "a text"}[
+        hint
+    ]
     raise UserError(f"{key}={value} is not {expected}")
 
 

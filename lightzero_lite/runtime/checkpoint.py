@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import struct
 from pathlib import Path
 from typing import cast
 
@@ -23,6 +24,7 @@ _UNREADABLE = (
     TypeError,
     AttributeError,
     pickle.UnpicklingError,
+    struct.error,
 )
 
 
