@@ -12,8 +12,15 @@ from lightzero_lite.search.gumbel import (
     gumbel_next,
     halving_schedule,
 )
-from lightzero_lite.search.puct import exploration_table, puct_first, puct_last, puct_next
-from lightzero_lite.search.tree import ROOT, Float64Array, Tree, TreeCache, plant
+from lightzero_lite.search.puct import (
+    exploration_table,
+    mix_root_noise,
+    puct_first,
+    puct_last,
+    puct_next,
+    sample_visited,
+)
+from lightzero_lite.search.tree import Float64Array, Tree, TreeCache, plant
 from lightzero_lite.types import (
     BoolArray,
     Int32Array,
@@ -56,8 +63,8 @@ def muzero_policy(
         rng: where root noise and actions are drawn from.
         invalid_actions: `[B, A]`, True = illegal at the root; None = all are legal.
         q_transform: `tree_min_max` stretches q to [0, 1] over all visited edges of the root's tree,
-            `parent_and_siblings` over the node's own value and its
-            visited actions; an unvisited action scores 0.
+            `parent_and_siblings` over the node's own value and its visited actions; an unvisited
+            action scores 0.
         pb_c_init: the paper's c1.
         pb_c_base: the paper's c2.
         value_delta_max: a range of q smaller than this is taken as this wide, not stretched to 1.
@@ -78,11 +85,12 @@ def muzero_policy(
         raise ValueError(f"q_transform {q_transform!r}: use tree_min_max or parent_and_siblings")
     tree = _plant(root, num_simulations, invalid_actions, trees)
     if dirichlet_fraction > 0.0:
-        _mix_root_noise(tree, rng, dirichlet_alpha, dirichlet_fraction, invalid_actions)
+        _mix_root_noise(tree, rng, dirichlet_alpha, dirichlet_fraction)
     exploration = exploration_table(num_simulations, pb_c_init, pb_c_base)
     rule = (q_transform == "tree_min_max", value_delta_max)
     answer = _search_puct(tree, recurrent_fn, num_simulations, discount, rule, exploration)
-    return answer._replace(action=_sample_visited(answer.visit_counts, temperature, rng))
+    _draw_action(answer, temperature, rng)
+    return answer
 
 
 def gumbel_muzero_policy(
@@ -229,50 +237,18 @@ def _empty_answer(tree: Tree) -> SearchOutput:
     )
 
 
-def _mix_root_noise(
-    tree: Tree,
-    rng: np.random.Generator,
-    alpha: float,
-    fraction: float,
-    invalid_actions: BoolArray | None,
-) -> None:
-    """Turn the roots' prior p into (1 - fraction) * p + fraction * Dirichlet(alpha)."""
-    prior = tree.edges["prior"][:, ROOT]
-    noise = _dirichlet(rng, alpha, prior.shape, invalid_actions)
-    prior += fraction * (noise - prior)
+def _mix_root_noise(tree: Tree, rng: np.random.Generator, alpha: float, fraction: float) -> None:
+    """Mix Dirichlet noise into the roots' priors."""
+    num_roots, _, num_actions = tree.edges.shape
+    gamma = rng.standard_gamma(alpha + 1.0, (num_roots, num_actions))
+    exponential = rng.standard_exponential((num_roots, num_actions))
+    mix_root_noise(alpha, fraction, tree.edges, gamma, exponential)
 
 
-def _dirichlet(
-    rng: np.random.Generator,
-    alpha: float,
-    shape: tuple[int, ...],
-    invalid_actions: BoolArray | None,
-) -> Float64Array:
-    """Draw each row from a symmetric Dirichlet over its legal actions.
-
-    Gamma draws are made in logs, Gamma(alpha) = Gamma(alpha + 1) * U^(1 / alpha): a small alpha
-    would otherwise underflow to a row of zeros.
-    """
-    log_gamma = np.log(rng.standard_gamma(alpha + 1.0, shape))
-    log_gamma -= rng.standard_exponential(shape) / alpha  # log U is minus an exponential draw
-    if invalid_actions is not None:
-        log_gamma[invalid_actions] = -np.inf
-    weights: Float64Array = np.exp(log_gamma - log_gamma.max(axis=1, keepdims=True))
-    weights /= weights.sum(axis=1, keepdims=True)
-    return weights
-
-
-def _sample_visited(
-    visit_counts: Int32Array, temperature: float, rng: np.random.Generator
-) -> Int32Array:
-    """Draw an action a row from visit_counts^(1 / temperature)."""
+def _draw_action(answer: SearchOutput, temperature: float, rng: np.random.Generator) -> None:
+    """Fill in the actions, drawn from visit_counts^(1 / temperature)."""
     if temperature == 0.0:
-        most_visited: Int32Array = visit_counts.argmax(axis=1).astype(np.int32)
-        return most_visited
-    weights = visit_counts / visit_counts.max(axis=1, keepdims=True)
-    cumulative = np.cumsum(weights ** (1.0 / temperature), axis=1)
-    total = cumulative[:, -1]
-    # Rounding must not lift a draw to the total, which would name an unvisited action.
-    draws = np.minimum(rng.random(len(total)) * total, np.nextafter(total, 0.0))
-    action: Int32Array = (cumulative <= draws[:, None]).sum(axis=1, dtype=np.int32)
-    return action
+        answer.action[:] = answer.visit_counts.argmax(axis=1)
+    else:
+        draw = rng.random(len(answer.action))
+        sample_visited(1.0 / temperature, answer.visit_counts, draw, answer.action)

@@ -31,6 +31,65 @@ def exploration_table(num_simulations: int, pb_c_init: float, pb_c_base: float) 
     return table
 
 
+@kernel
+def mix_root_noise(
+    alpha: float,
+    fraction: float,
+    edges: RecordArray,
+    gamma: Float64Array,
+    exponential: Float64Array,
+) -> None:
+    """Turn the roots' priors p into (1 - fraction) * p + fraction * Dirichlet(alpha).
+
+    Gamma(alpha) draws are made in logs, as Gamma(alpha + 1) * U^(1 / alpha): for a small alpha they
+    would underflow to a row of zeros.
+
+    Args:
+        alpha: concentration, the same for each legal action.
+        fraction: share of the noise.
+        edges: edges of B trees with planted roots.
+        gamma: `[B, A]`, draws of Gamma(alpha + 1); overwritten.
+        exponential: `[B, A]`, draws of -log(U).
+    """
+    num_roots, num_actions = gamma.shape
+    for root in range(num_roots):
+        top = -np.inf
+        for action in range(num_actions):
+            if edges[root, ROOT, action].child != ILLEGAL:
+                log_gamma = np.log(gamma[root, action]) - exponential[root, action] / alpha
+                gamma[root, action] = log_gamma
+                top = max(top, log_gamma)
+        total = 0.0
+        for action in range(num_actions):
+            if edges[root, ROOT, action].child != ILLEGAL:
+                gamma[root, action] = np.exp(gamma[root, action] - top)
+                total += gamma[root, action]
+        for action in range(num_actions):
+            edge = edges[root, ROOT, action]
+            if edge.child != ILLEGAL:
+                edge.prior += fraction * (gamma[root, action] / total - edge.prior)
+
+
+@kernel
+def sample_visited(
+    exponent: float, visit_counts: Int32Array, draw: Float64Array, action: Int32Array
+) -> None:
+    """Draw each row's action from visit_counts^exponent by a uniform draw in [0, 1)."""
+    num_roots, num_actions = visit_counts.shape
+    for root in range(num_roots):
+        # Counts are taken relative to the greatest: a large exponent would overflow.
+        most = visit_counts[root].max()
+        total = 0.0
+        for i in range(num_actions):
+            total += (visit_counts[root, i] / most) ** exponent
+        left = draw[root] * total
+        for i in range(num_actions):
+            # Rounding may leave a rest behind the last visited action, which then stands.
+            if visit_counts[root, i] > 0 and left >= 0.0:
+                action[root] = i
+                left -= (visit_counts[root, i] / most) ** exponent
+
+
 @inlined
 def _tree_range(root: int, last_node: int, nodes: RecordArray) -> tuple[float, float]:
     """Return the least and the greatest q of all visited edges of one tree."""
