@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ TINY = (
     "device=cpu",
     "policy.num_simulations=4",
     "policy.batch_size=32",
+    "policy.replay_ratio=0.05",
     "policy.replay_buffer_size=20_000",
     "policy.eval_freq=25",
     "policy.model.latent_state_dim=8",
@@ -30,7 +32,7 @@ TINY = (
     "env.evaluator_env_num=4",
     "env.stop_value=null",
     "log.learner_freq=10",
-    "checkpoint.save_freq=50",
+    "checkpoint.save_freq=20",
 )
 
 
@@ -67,23 +69,40 @@ def launch(
     if num_ranks is not None:
         launcher += ["-m", "torch.distributed.run", "--standalone"]
         launcher += [f"--nproc_per_node={num_ranks}"]
+    mark = f"LIGHTZERO_TEST={uuid.uuid4()}"
+    name, _, value = mark.partition("=")
     start = time.perf_counter()
     process = subprocess.Popen(
         [*launcher, *map(str, command)],
         cwd=folder,
-        env=_environment() | dict(variables or {}),
+        env=_environment() | dict(variables or {}) | {name: value},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,
     )
     try:
         output, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        for pid in _marked(mark):
+            os.kill(pid, signal.SIGKILL)
         output, _ = process.communicate()
         raise AssertionError(f"still running after {timeout} s:\n{output}") from None
-    return Outcome(process.returncode, output, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    assert _marked(mark) == [], "a process outlived its launcher"
+    return Outcome(process.returncode, output, seconds)
+
+
+def _marked(mark: str) -> list[int]:
+    """Return the processes that have an environment variable, which their children inherit."""
+    pids = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            variables = path.read_bytes()
+        except OSError:  # another user's, or gone meanwhile
+            continue
+        if mark.encode() in variables.split(b"\0"):
+            pids.append(int(path.parent.name))
+    return pids
 
 
 def train(
