@@ -29,9 +29,7 @@ class TabularModel:
         """Read the tables of a golden case."""
         return cls(
             np.array(tables["transition"]),
-            np.array(tables["reward"], np.float32),
-            np.array(tables["prior_logits"], np.float32),
-            np.array(tables["value"], np.float32),
+            *(np.array(tables[key], np.float32) for key in ("reward", "prior_logits", "value")),
         )
 
     @classmethod
@@ -61,12 +59,8 @@ class TabularSearch:
         self.states = np.full((len(states), num_simulations + 1), -1)
         self.states[:, 0] = states
         self.new_nodes: list[int] = []
-        num_actions = model.reward.shape[1]
-        self.out = RecurrentOutput(
-            np.empty(len(states), np.float32),
-            np.empty(len(states), np.float32),
-            np.empty((len(states), num_actions), np.float32),
-        )
+        shapes = (len(states), len(states), (len(states), model.reward.shape[1]))
+        self.out = RecurrentOutput(*(np.empty(shape, np.float32) for shape in shapes))
 
     def __call__(
         self, parent_node: Int32Array, action: Int32Array, new_node: int

@@ -13,6 +13,7 @@ import pytest
 
 from lightzero_lite.search import TreeCache, gumbel_muzero_policy, muzero_policy
 from lightzero_lite.search.gumbel import halving_schedule
+from lightzero_lite.search.puct import sample_visited
 from lightzero_lite.types import RecurrentOutput, RootOutput, SearchOutput
 from tests.plain_search import TabularModel, TabularSearch
 
@@ -277,6 +278,17 @@ def test_actions_are_drawn_from_the_visits_to_the_power_of_one_over_temperature(
     found = np.bincount(answer.action, minlength=4) / num_roots
     np.testing.assert_allclose(found, expected, atol=4 * math.sqrt(0.25 / num_roots))
     assert expected.max() - expected.min() > 0.05
+
+
+def test_a_draw_falls_into_the_share_of_a_visited_action() -> None:
+    """Shares 0, 3/4, 1/4, 0: the edges of the unit interval must not reach the outer two."""
+    draw = np.array([0.0, np.nextafter(0.75, 0.0), 0.75, np.nextafter(1.0, 0.0)])
+    visit_counts = np.repeat(np.array([[0, 3, 1, 0]], np.int32), 4, axis=0)
+    action = np.full(4, -1, np.int32)
+    sample_visited(1.0, visit_counts, draw, action)
+    assert action.tolist() == [1, 1, 2, 2]
+    sample_visited(4000.0, visit_counts, draw, action)  # 3^4000 overflows, (3/3)^4000 does not
+    assert action.tolist() == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-3])

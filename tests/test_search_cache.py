@@ -31,12 +31,21 @@ if sys.argv[1] == "search":
         num_simulations=4,
         discount=1.0,
         rng=np.random.default_rng(0),
+        dirichlet_fraction=0.0,
+        temperature=0.0,
     )
     assert answer.visit_counts.sum() == 3 * 4
 else:
     new = tree.new_tree(3, 4, 2)
     tree.plant(new.nodes, new.edges, logits > 0, value, logits)
     assert (new.edges["prior"][:, 0] == 0.5).all()
+if sys.argv[1] == "last":
+    kernels = [puct.puct_last]
+    new = tree.new_tree(1, 1, 2)
+    tree.plant(new.nodes, new.edges, logits[:1] > 0, value[:1], logits[:1])
+    counts, rest = np.zeros((1, 2), np.int32), np.zeros((1, 2), np.float32)
+    puct.puct_last(1, 1.0, *new, value[:1], value[:1], logits[:1], counts, rest, rest[0], rest)
+    print(json.dumps(counts.tolist()), file=sys.stderr)
 stats = [kernel.stats for kernel in kernels]
 print(json.dumps({
     "hits": sum(sum(s.cache_hits.values()) for s in stats),
@@ -65,6 +74,13 @@ def start(package: Path, home: Path, work: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+def finish_with_counts(process: subprocess.Popen[str]) -> Any:
+    """Return what the process wrote to its error output."""
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return json.loads(err)
+
+
 def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
     """Return what the process printed."""
     out, err = process.communicate(timeout=120)
@@ -83,6 +99,20 @@ def test_two_processes_fill_an_empty_cache_at_once_and_a_third_compiles_nothing(
     assert later["misses"] == 0
     assert later["hits"] == 4
     assert later["folders"] == [str(package / "lightzero_lite" / "search" / "__pycache__")]
+
+
+def test_a_change_in_the_code_that_kernels_share_reaches_them(
+    package: Path, tmp_path: Path
+) -> None:
+    """Numba by itself would serve puct_last from the cache: its own file did not change."""
+    assert finish_with_counts(start(package, tmp_path, "last")) == [[1, 0]]
+    shared = package / "lightzero_lite" / "search" / "tree.py"
+    text = shared.read_text()
+    assert text.count("visits if child > ROOT else 0\n") == 1
+    shared.write_text(
+        text.replace("visits if child > ROOT else 0\n", "visits if child > ROOT else 7\n")
+    )
+    assert finish_with_counts(start(package, tmp_path, "last")) == [[1, 7]]
 
 
 @pytest.mark.parametrize("home_is_writable", [True, False])
