@@ -58,9 +58,9 @@ class ModelConfig:
     """Rewards are categorical on the integers -scale..scale of the transformed space h."""
     value_support_scale: int = number(20, at_least=1)
     """Values are categorical on the integers -scale..scale of the transformed space h."""
-    projection_dim: int = number(128, at_least=1)
+    projection_dim: int = number(64, at_least=1)
     """Width of the projection network of the consistency loss."""
-    prediction_hidden_dim: int = number(64, at_least=1)
+    prediction_hidden_dim: int = number(32, at_least=1)
     """Width of the hidden layer of the consistency loss's prediction head."""
     representation_activation: Literal["relu", "gelu"] = "relu"
     """Activation between the two linears of the representation network."""
