@@ -77,25 +77,33 @@ class _Hidden:
 
 
 class _Scalars:
-    """The last linears of the categorical heads, padded to one number of atoms."""
+    """The last linears of the value and reward heads, on one support, decoded together."""
 
-    def __init__(self, linears: Sequence[nn.Linear]) -> None:
-        sizes = [linear.out_features for linear in linears]
-        shape, device = (len(linears), linears[0].in_features, max(sizes)), linears[0].weight.device
-        self.weight = torch.zeros(shape, device=device)
-        # A padded atom gets no probability: exp(-inf) = 0.
-        self.bias = torch.full((len(linears), max(sizes)), -torch.inf, device=device)
-        self.atoms = torch.zeros(len(linears), max(sizes), 1, device=device)
-        for i, (linear, size) in enumerate(zip(linears, sizes, strict=True)):
-            self.weight[i, :, :size] = linear.weight.detach().t()
-            self.bias[i, :size] = linear.bias.detach()
-            self.atoms[i, :size, 0] = transforms.atoms(size // 2)
+    def __init__(self, value: nn.Linear, reward: nn.Linear) -> None:
+        scale = max(value.out_features, reward.out_features) // 2
+        device = value.weight.device
+        self.atoms = transforms.atoms(scale, device)
+        self.weight = torch.zeros(2, value.in_features, 2 * scale + 1, device=device)
+        # An atom that only the other head has gets no probability: exp(-inf) = 0.
+        self.bias = torch.full((2, 1, 2 * scale + 1), -torch.inf, device=device)
+        for i, linear in enumerate((value, reward)):
+            first = scale - linear.out_features // 2
+            columns = slice(first, first + linear.out_features)
+            self.weight[i, :, columns] = linear.weight.detach().t()
+            self.bias[i, 0, columns] = linear.bias.detach()
 
-    def run(self, hidden: Sequence[Tensor], logits: Tensor, out: Tensor) -> None:
-        """Write the mean atom of each head into out [heads, B, 1]; hidden is [B, H] a head."""
-        for i, x in enumerate(hidden):
-            torch.addmm(self.bias[i], x, self.weight[i], out=logits[i])
-        torch.bmm(torch.softmax(logits, dim=-1), self.atoms, out=out)
+    def run(self, hidden: Tensor, logits: Tensor, flat_logits: Tensor, out: Tensor) -> None:
+        """Write the mean atom of each head and row.
+
+        Args:
+            hidden: [2, B, H], the value and the reward head's hidden layers.
+            logits: [2, B, S], work space.
+            flat_logits: The same, seen as [2 * B, S].
+            out: [2 * B], written.
+        """
+        torch.baddbmm(self.bias, hidden, self.weight, out=logits)
+        torch.softmax(logits, dim=-1, out=logits)
+        torch.mv(flat_logits, self.atoms, out=out)
 
 
 class _Network:
@@ -117,12 +125,11 @@ class _Network:
             reward_first, reward_second = _pairs(dynamics.fc_dynamics_2)
             self.trunk = _Hidden([common_first, reward_first])
             self.features = _Hidden([common_second], [reward_second])
-            self.heads = _Hidden([value, policy], [reward])
         else:
-            self.trunk = _Hidden([common_first, reward])
+            self.trunk = _Hidden([common_first])
             self.features = _Hidden([common_second])
-            self.heads = _Hidden([value, policy])
-        self.scalars = _Scalars([_last(dynamics.fc_reward_head), _last(prediction.fc_value_head)])
+        self.heads = _Hidden([value, policy], [reward])
+        self.scalars = _Scalars(_last(prediction.fc_value_head), _last(dynamics.fc_reward_head))
         last = _last(prediction.fc_policy_head)
         self.policy_weight = last.weight.detach().t().contiguous()
         self.policy_bias = last.bias.detach().clone()
@@ -141,16 +148,22 @@ class _Buffers:
         )  # fmt: skip
         self.latent = torch.empty_like(self.transition.tensor)
         self.rows = torch.empty_like(self.first.tensor)
-        self.logits = torch.empty(2, batch, network.scalars.bias.shape[1], device=device)
-        # reward [B], value [B] and prior logits [B, A] leave the device in one copy.
+        # The hidden layers stand as [value, policy, reward], all of one width.
+        width = network.heads.layer_widths[0]
+        self.scalar_hidden = self.heads.tensor.as_strided(
+            (2, batch, width), (2 * width, 3 * width, 1)
+        )
+        self.logits = torch.empty(2, batch, len(network.scalars.atoms), device=device)
+        self.flat_logits = self.logits.view(2 * batch, -1)
+        # value [B], reward [B] and prior logits [B, A] leave the device in one copy.
         self.packed = torch.empty(batch * (2 + num_actions), device=device)
-        self.scalars = self.packed[: 2 * batch].view(2, batch, 1)
+        self.scalars = self.packed[: 2 * batch]
         self.policy = self.packed[2 * batch :].view(batch, num_actions)
         is_cuda = device.type == "cuda"
         self.host = torch.empty(self.packed.shape, pin_memory=True) if is_cuda else self.packed
         array = self.host.numpy()
         self.scalar_array = array[: 2 * batch]
-        self.reward, self.value = self.scalar_array.reshape(2, batch)
+        self.value, self.reward = self.scalar_array.reshape(2, batch)
         self.prior_logits = array[2 * batch :].reshape(batch, num_actions)
         self.index = torch.empty(2, batch, dtype=torch.int64, pin_memory=is_cuda)
         self.index_array = self.index.numpy()
@@ -241,14 +254,15 @@ class Predictor:
     def _evaluate(self, latent: Tensor, buffers: _Buffers) -> None:
         """Write reward, value and prior logits of latents [B, D] into the host's buffer."""
         network = self.network
-        common, reward = network.trunk.run(buffers.trunk, latent)
         if network.is_residual:
+            common, reward = network.trunk.run(buffers.trunk, latent)
             features, reward = network.features.run(buffers.features, common, reward)
-            value, policy, reward = network.heads.run(buffers.heads, features, reward)
         else:
-            (features,) = network.features.run(buffers.features, common)
-            value, policy = network.heads.run(buffers.heads, features)
-        network.scalars.run((reward, value), buffers.logits, buffers.scalars)
+            (common,) = network.trunk.run(buffers.trunk, latent)
+            (features,), reward = network.features.run(buffers.features, common), latent
+        _, policy, _ = network.heads.run(buffers.heads, features, reward)
+        hidden, logits = buffers.scalar_hidden, buffers.logits
+        network.scalars.run(hidden, logits, buffers.flat_logits, buffers.scalars)
         torch.addmm(network.policy_bias, policy, network.policy_weight, out=buffers.policy)
         if self.device.type == "cuda":
             buffers.host.copy_(buffers.packed, non_blocking=True)
