@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import runpy
 import shutil
@@ -140,7 +141,6 @@ def resumed(pair: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert middle != newest(run)
     shutil.copy(middle, folder / "middle")
     shutil.copy(newest(run), folder / "at_4000")
-    shutil.copytree(run / "log", folder / "log_at_4000")
     resume = f"resume={middle.relative_to(folder)}"
     train_well(folder, *COUNTER_RUN, resume, "max_env_step=6000")
     return run
@@ -189,22 +189,37 @@ def test_ckpt_best_is_replaced_only_by_a_strictly_better_score(pair: Path) -> No
     assert final["counters"]["last_return"] == best["counters"]["best_score"]
 
 
-def test_counters_continue_over_resumes(resumed: Path) -> None:
-    middle, final = state_of(resumed.parent / "at_4000"), state_of(newest(resumed))
-    assert middle["last_step"] in range(4000, 4000 + LONGEST_PHASE)
-    assert final["last_step"] in range(6000, 6000 + LONGEST_PHASE)
-    assert (middle["num_ranks"], final["num_ranks"]) == (2, 1)
-    assert final["last_iter"] > middle["last_iter"] > 100
-    for state in (middle, final):
-        counters = state["counters"]
-        assert counters["envstep"] == state["last_step"]
-        assert counters["episodes"] == 8 * counters["collect_phases"]
-    table = r"\| (total_envstep_count|total_episode_count) +\| (\d+)"
-    logged = re.findall(table, log_of(resumed, "collector"))[-2:]
-    assert logged == [
-        ("total_envstep_count", str(final["counters"]["envstep"])),
-        ("total_episode_count", str(final["counters"]["episodes"])),
+def collected(run: Path, field: str) -> list[tuple[int, int]]:
+    """Return (total before, total after) of each collect phase of the log, in order."""
+    text = log_of(run, "collector")
+    counts = [int(n) for n in re.findall(rf"\| {field}_count +\| (\d+)", text)]
+    totals = [int(n) for n in re.findall(rf"\| total_{field}_count +\| (\d+)", text)]
+    return [(total - count, total) for count, total in zip(counts, totals, strict=True)]
+
+
+@pytest.mark.parametrize(("field", "counter"), [("envstep", "envstep"), ("episode", "episodes")])
+def test_counters_continue_over_resumes(resumed: Path, field: str, counter: str) -> None:
+    middle, at_4000 = (state_of(resumed.parent / n)["counters"] for n in ("middle", "at_4000"))
+    phases = collected(resumed, field)
+    assert phases[0][0] == 0
+    jumps = [
+        (before, start) for (_, before), (start, _) in itertools.pairwise(phases) if before != start
     ]
+    # The only step back is to the older checkpoint that the second resume was told to take.
+    assert jumps == [(at_4000[counter], middle[counter])]
+    assert phases[-1][1] == state_of(newest(resumed))["counters"][counter]
+
+
+def test_totals_are_those_of_the_command_line_and_not_their_sum(resumed: Path) -> None:
+    at_4000, final = state_of(resumed.parent / "at_4000"), state_of(newest(resumed))
+    assert at_4000["last_step"] in range(4000, 4000 + LONGEST_PHASE)
+    assert final["last_step"] in range(6000, 6000 + LONGEST_PHASE)
+    assert (at_4000["num_ranks"], final["num_ranks"]) == (2, 1)
+    for state in (at_4000, final):
+        assert state["counters"]["envstep"] == state["last_step"]
+        assert state["counters"]["episodes"] == 8 * state["counters"]["collect_phases"]
+        # 0.05 updates an env step, rounded down in each phase of about 120 env steps.
+        assert 0.04 < state["last_iter"] / state["last_step"] <= 0.05
 
 
 def test_ckpt_best_survives_resumes_in_which_the_agent_is_worse(resumed: Path) -> None:
@@ -213,18 +228,15 @@ def test_ckpt_best_survives_resumes_in_which_the_agent_is_worse(resumed: Path) -
     assert state_of(newest(resumed))["counters"]["best_score"] == 1e6
 
 
-def scalars(log: Path) -> dict[str, list[int]]:
-    """Return the steps of every tag, over all events files in order, nothing thrown out."""
-    reader = EventAccumulator(
-        str(log / "serial"), size_guidance={"scalars": 0}, purge_orphaned_data=False
-    )
+def scalars(path: Path) -> dict[str, list[int]]:
+    """Return the steps of every tag of an events file, or of a folder's in order, all of them."""
+    reader = EventAccumulator(str(path), size_guidance={"scalars": 0}, purge_orphaned_data=False)
     reader.Reload()
     return {t: [point.step for point in reader.Scalars(t)] for t in reader.Tags()["scalars"]}
 
 
 def test_tensorboard_tags_never_step_back_over_resumes(resumed: Path) -> None:
-    assert len(list((resumed / "log" / "serial").iterdir())) == 3
-    steps = scalars(resumed / "log")
+    steps, final = scalars(resumed / "log" / "serial"), state_of(newest(resumed))
     assert {tag.partition("/")[0] for tag in steps} == {
         f"{channel}_{axis}"
         for channel in ("buffer", "collector", "evaluator", "learner")
@@ -232,16 +244,24 @@ def test_tensorboard_tags_never_step_back_over_resumes(resumed: Path) -> None:
     }
     for tag, values in steps.items():
         assert values == sorted(set(values)), tag
-    final = state_of(newest(resumed))
     assert steps["learner_iter/total_loss_avg"][-1] <= final["last_iter"]
     assert steps["collector_step/reward_mean"][-1] == final["last_step"]
     assert steps["evaluator_iter/reward_mean"][-1] == final["last_iter"]
-    # The points up to the second resume are those that were there; the later ones are new.
-    before = scalars(resumed.parent / "log_at_4000")["learner_iter/total_loss_avg"]
+
+
+def test_tensorboard_holds_no_point_that_a_resume_threw_away(resumed: Path) -> None:
     middle = state_of(resumed.parent / "middle")
-    kept = [step for step in before if step <= middle["last_iter"]]
-    assert steps["learner_iter/total_loss_avg"][: len(kept)] == kept
-    assert 5 < len(kept) < len(before)
+    _, second, third = (scalars(p) for p in sorted((resumed / "log" / "serial").iterdir()))
+    for tag, values in second.items():
+        last = middle["last_iter" if "_iter/" in tag else "last_step"]
+        assert values[-1] <= last, tag
+        assert third[tag][0] >= values[-1], tag
+    totals: list[int] = []
+    for start, total in collected(resumed, "envstep"):
+        totals = [*(t for t in totals if t <= start), total]
+    assert middle["last_step"] in totals
+    points = scalars(resumed / "log" / "serial")
+    assert points["collector_step/total_envstep_count"] == totals
 
 
 @pytest.fixture(scope="module")
