@@ -130,6 +130,8 @@ class PolicyConfig:
     """Positions of one update, over all ranks."""
     num_unroll_steps: int = number(5, at_least=1)
     """Model steps K that the loss is unrolled for."""
+    reanalyze_ratio: float = number(0.0, at_least=0, at_most=1)
+    """Share of each batch whose targets are searched again with the target network."""
     td_steps: int = number(5, at_least=1)
     """Rewards summed in a value target before it bootstraps."""
     discount_factor: float = number(0.997, at_least=-1, at_most=1)

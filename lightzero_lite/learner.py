@@ -206,18 +206,27 @@ class Learner:
 
     @torch.no_grad()
     def _value_targets(self, batch: ReplayBatch) -> Tensor:
-        """Return z = value_prefix + bootstrap_discount * v, [B, K + 1]."""
+        """Return z = value_prefix + bootstrap_discount * v, [B, K + 1].
+
+        v is the target network's, or the value that a search found: where the configuration says
+        so, and in every reanalyzed sample.
+        """
         discount = self._to_device(batch.bootstrap_discount)
-        if self.policy.value_bootstrap == "search":
-            values = self._to_device(batch.bootstrap_values)
-        else:
-            observations = self._to_device(batch.bootstrap_observations)
-            latents = self.target_model.representation_network(observations.flatten(0, 1))
-            network = self.target_model.prediction_network
-            logits = network.fc_value_head(network.fc_prediction_common(latents))
-            scale = self.policy.model.value_support_scale
-            values = transforms.expected_value(logits, scale).view_as(discount)
+        values = self._to_device(batch.bootstrap_values)
+        if self.policy.value_bootstrap == "target_network":
+            is_fresh = self._to_device(batch.is_reanalyzed)[:, None] == 1
+            network_values = self._target_network_values(batch.bootstrap_observations)
+            values = torch.where(is_fresh, values, network_values)
         return self._to_device(batch.value_prefix) + discount * values
+
+    def _target_network_values(self, observations: Float32Array) -> Tensor:
+        """Return the target network's values [B, K + 1] of observations [B, K + 1, O]."""
+        inputs = self._to_device(observations)
+        latents = self.target_model.representation_network(inputs.flatten(0, 1))
+        network = self.target_model.prediction_network
+        logits = network.fc_value_head(network.fc_prediction_common(latents))
+        values = transforms.expected_value(logits, self.policy.model.value_support_scale)
+        return values.view(inputs.shape[:2])
 
     @torch.no_grad()
     def _targets(

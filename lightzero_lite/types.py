@@ -109,5 +109,6 @@ class ReplayBatch(NamedTuple):
     reward_mask: Float32Array  # [B, K], 1: train the reward; 0: beyond a time limit (t + k >= T)
     consistency_mask: Float32Array  # [B, K], 1: observation t + k + 1 exists; 0: past the end
     importance_weights: Float32Array  # [B], multiplies the loss of a sample; 1 without priority
+    is_reanalyzed: Float32Array  # [B], 1: policies and bootstrap_values are fresh; 0: as stored
     episode_ids: Int64Array  # [B], which episode the sample came from
     positions: Int64Array  # [B], its position t in that episode

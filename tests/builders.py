@@ -66,6 +66,7 @@ def random_batch(seed: int, size: int = 8, num_unroll_steps: int = 3) -> ReplayB
         value_mask=ones,
         reward_mask=ones[:, 1:],
         consistency_mask=ones[:, 1:],
+        is_reanalyzed=np.zeros(size, np.float32),
         importance_weights=rng.random(size).astype(np.float32) + 0.5,
         episode_ids=np.arange(size),
         positions=np.arange(size),

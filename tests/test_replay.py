@@ -168,7 +168,7 @@ def test_a_batch_has_the_stated_shapes_and_types() -> None:
         "policies": (5, 3, NUM_ACTIONS),
         "reward_mask": (5, 2),
         "consistency_mask": (5, 2),
-    } | dict.fromkeys(["importance_weights", "episode_ids", "positions"], (5,))
+    } | dict.fromkeys(["importance_weights", "is_reanalyzed", "episode_ids", "positions"], (5,))
     integers = {"actions": np.int32, "episode_ids": np.int64, "positions": np.int64}
     for name, array in batch._asdict().items():
         assert array.shape == shapes.get(name, (5, 3)), name

@@ -278,6 +278,7 @@ class ReplayBuffer:
             reward_mask=masks.reward,
             consistency_mask=masks.consistency,
             importance_weights=importance_weights,
+            is_reanalyzed=np.zeros(len(rows), np.float32),
             episode_ids=samples.episode_ids,
             positions=samples.positions,
         )
