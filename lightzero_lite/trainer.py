@@ -6,23 +6,18 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from lightzero_lite.building import collect_search, greedy_search, network_shape
-from lightzero_lite.collector import (
-    Collected,
-    Collector,
-    CollectPhase,
-    CollectTotals,
-    collector_fields,
-)
+from lightzero_lite.collector import Collector, CollectPhase, CollectTotals, collector_fields
 from lightzero_lite.config import Config, config_to_dict
 from lightzero_lite.envs.factory import VectorEnv, env_shape
 from lightzero_lite.evaluator import Evaluator, episode_lines, evaluator_fields
-from lightzero_lite.learner import Learner, UpdateMetrics
+from lightzero_lite.learner import Learner
 from lightzero_lite.predictor import Predictor
+from lightzero_lite.reanalyzer import Reanalyzer
 from lightzero_lite.replay import ReplayBuffer
+from lightzero_lite.reporting import Reporter
 from lightzero_lite.runtime.checkpoint import (
     BEST_NAME,
     check_same_shapes,
@@ -32,8 +27,8 @@ from lightzero_lite.runtime.checkpoint import (
 )
 from lightzero_lite.runtime.config_files import write_config_files
 from lightzero_lite.runtime.distributed import Ranks, share
-from lightzero_lite.runtime.logging import Fields, NullLog, RunLog
-from lightzero_lite.runtime.progress import NullProgress, Progress
+from lightzero_lite.runtime.logging import RunLog
+from lightzero_lite.runtime.progress import Progress
 from lightzero_lite.runtime.run_folder import make_run_folder
 from lightzero_lite.runtime.schedules import linear
 from lightzero_lite.runtime.seeding import Role, integer_seed, stream
@@ -88,9 +83,12 @@ class Trainer:
             priority_alpha=policy.priority_prob_alpha,
         )
         self.trees = TreeCache()
+        self.reanalyzer = Reanalyzer(
+            Predictor(shape, num_simulations=policy.num_simulations, device=device),
+            reanalyze_ratio=policy.reanalyze_ratio,
+        )
         self.counters = Counters()
-        self.log, self.progress = NullLog(), NullProgress()
-        self.has_warned_of_clipping = False
+        self.report = Reporter(ranks, learner_freq=config.log.learner_freq)
         if config.resume is not None:
             self._restore(Path(config.resume))
 
@@ -154,7 +152,15 @@ class Trainer:
         counters.envstep += steps
         counters.untrained_envsteps += steps
         counters.collect_seconds += collected.seconds
-        self._report_collected(collected)
+        report = self.report.at(train_iter=self.train_iter, envstep=counters.envstep)
+        totals = CollectTotals(counters.envstep, counters.episodes, counters.collect_seconds)
+        report.collected(collector_fields(collected, totals))
+        report.stored(self.buffer, counters.sampled)
+        report.progress.show(
+            envstep=counters.envstep,
+            train_iter=self.train_iter,
+            last_return=counters.last_return,
+        )
 
     def _learn(self) -> None:
         """Update as often as the collected env steps are worth, and report the means."""
@@ -171,7 +177,8 @@ class Trainer:
         rows = [self._update() for _ in range(count)]
         counters.untrained_envsteps = 0
         counters.sampled += count * policy.batch_size
-        self._report_learned(torch.stack(rows), first_iter, rate)
+        report = self.report.at(train_iter=self.train_iter, envstep=counters.envstep)
+        report.learned(torch.stack(rows), first_iter, rate)
 
     def _update(self) -> torch.Tensor:
         """Sample, update, and hand new priorities back; return the update's metrics."""
@@ -181,6 +188,10 @@ class Trainer:
         beta = linear(policy.priority_prob_beta, 1.0, progress)
         size = policy.batch_size // ranks.num_ranks
         batch = self.buffer.sample(size, rng, priority_beta=beta)
+        if policy.reanalyze_ratio > 0:
+            batch = self.reanalyzer.refresh(
+                batch, self.learner.target_model, greedy_search(policy, self.trees), rng
+            )
         result = self.learner.update(batch)
         if result.priorities is not None:
             self.buffer.update_priorities(batch.episode_ids, batch.positions, result.priorities)
@@ -192,13 +203,9 @@ class Trainer:
         self.predictor.load(self.learner.model)
         evaluation = self.evaluator.evaluate(greedy_search(policy, self.trees))
         counters.last_return, counters.last_eval_iter = evaluation.mean_return, self.train_iter
-        for line in episode_lines(evaluation):
-            self.log.line("evaluator", line)
-        self._write("evaluator", evaluator_fields(evaluation, self.train_iter))
-        self.progress.say(
-            f"evaluation at train_iter {self.train_iter}, envstep {counters.envstep}: "
-            f"mean return {evaluation.mean_return:.2f}"
-        )
+        self.report.at(train_iter=self.train_iter, envstep=counters.envstep)
+        fields = evaluator_fields(evaluation, self.train_iter)
+        self.report.evaluated(episode_lines(evaluation), fields)
         if counters.best_score is None or evaluation.mean_return > counters.best_score:
             counters.best_score = evaluation.mean_return
             self._write_checkpoint(BEST_NAME)
@@ -232,20 +239,21 @@ class Trainer:
             return
         make_run_folder(self.folder)
         write_config_files(config_to_dict(self.config), self.folder)
-        self.log = RunLog(self.folder, train_iter=self.train_iter, envstep=self.counters.envstep)
-        self.log.line("learner", f"Policy neural network architecture:\n{self.learner.model}")
-        self.progress = Progress(self.config.max_env_step, self.counters.envstep)
-        self.progress.say(f"run folder: {self.folder}")
+        report, envstep = self.report, self.counters.envstep
+        report.log = RunLog(self.folder, train_iter=self.train_iter, envstep=envstep)
+        report.log.line("learner", f"Policy neural network architecture:\n{self.learner.model}")
+        report.progress = Progress(self.config.max_env_step, envstep)
+        report.progress.say(f"run folder: {self.folder}")
 
     def _close(self) -> None:
         """Say how the run ended and close everything."""
         counters = self.counters
-        self.progress.say(
+        self.report.progress.say(
             f"finished at envstep {counters.envstep}, train_iter {self.train_iter}: "
             f"mean return {counters.last_return:.2f}, best {counters.best_score:.2f}"
         )
-        self.progress.close()
-        self.log.close()
+        self.report.progress.close()
+        self.report.log.close()
         self.collector.close()
         self.evaluator.close()
         self.ranks.barrier()
@@ -265,69 +273,3 @@ class Trainer:
         self.counters.best_score = (
             load_checkpoint(best)["counters"]["best_score"] if is_there else None
         )
-
-    def _write(self, channel: str, fields: Fields) -> None:
-        """Write fields to a channel's text file and to TensorBoard."""
-        self.log.table(channel, fields)
-        self._write_scalars(channel, fields)
-
-    def _write_scalars(self, channel: str, fields: Fields) -> None:
-        envstep = self.counters.envstep
-        self.log.scalars(channel, fields, train_iter=self.train_iter, envstep=envstep)
-
-    def _report_collected(self, collected: Collected) -> None:
-        """Log a collect phase and the buffers of all ranks."""
-        counters, buffer = self.counters, self.buffer
-        totals = CollectTotals(counters.envstep, counters.episodes, counters.collect_seconds)
-        self._write("collector", collector_fields(collected, totals))
-        names = ("current_have", "episode_count", "pushed_in", "removed", "memory_megabytes")
-        own = (
-            buffer.num_transitions,
-            buffer.num_episodes,
-            buffer.num_pushed_transitions,
-            buffer.num_evicted_transitions,
-            buffer.memory_bytes / 1e6,
-        )
-        fields = dict(zip(names, self.ranks.sum(own), strict=True))
-        self._write("buffer", {**fields, "sampled_out": counters.sampled})
-        self.progress.show(
-            envstep=counters.envstep,
-            train_iter=self.train_iter,
-            last_return=counters.last_return,
-        )
-
-    def _report_learned(self, rows: torch.Tensor, first_iter: int, rate: float) -> None:
-        """Average the updates' metrics [U, M] over ranks, stop where one is not finite, and log.
-
-        Raises:
-            FloatingPointError: A metric is not finite; the line names it and the iteration.
-        """
-        total = np.array(self.ranks.sum(rows.double().flatten().tolist()))
-        means = total.reshape(rows.shape) / self.ranks.num_ranks
-        if not np.isfinite(means).all():
-            update, metric = np.argwhere(~np.isfinite(means))[0]
-            name = UpdateMetrics._fields[metric]
-            raise FloatingPointError(f"{name} is not finite at train_iter {first_iter + update}")
-        averages = dict(
-            zip((f"{name}_avg" for name in UpdateMetrics._fields), means.mean(0), strict=True)
-        )
-        self._warn_of_clipping(means)
-        freq = self.config.log.learner_freq
-        if self.train_iter // freq > first_iter // freq or first_iter == 0:
-            fields = {"cur_lr_avg": rate, **{name: float(v) for name, v in averages.items()}}
-            self.log.grid("learner", fields)
-            self._write_scalars("learner", fields)
-
-    def _warn_of_clipping(self, means: np.ndarray) -> None:
-        """Say once that targets lie outside the support, and which support they need."""
-        clipped = means[:, UpdateMetrics._fields.index("clipped_target")].max()
-        if clipped == 0.0 or self.has_warned_of_clipping:
-            return
-        self.has_warned_of_clipping = True
-        needed = int(np.ceil(means[:, UpdateMetrics._fields.index("largest_scaled_target")].max()))
-        text = (
-            f"warning: {clipped:.1%} of the targets lie outside the support: set "
-            f"policy.model.value_support_scale or reward_support_scale to {needed} or more"
-        )
-        self.log.line("learner", text)
-        self.progress.say(text)
