@@ -216,11 +216,12 @@ class Config:
     """Logs."""
 
 
-def load_config(overrides: Sequence[str]) -> Config:
+def load_config(overrides: Sequence[str], stored: Config | None = None) -> Config:
     """Compose the configuration of a command line.
 
     Args:
         overrides: Hydra overrides, for example ["env=cartpole", "policy.batch_size=64"].
+        stored: What the overrides change; None: the YAML files that they name.
 
     Raises:
         UserError: A key is unknown, a value has the wrong type or is out of range.
@@ -233,12 +234,14 @@ def load_config(overrides: Sequence[str]) -> Config:
     if hydra_keys:
         raise UserError(f"{hydra_keys[0]}: Hydra's own settings are not used here")
     # A bare Gymnasium id must not inherit the recipe and the stop value of another environment.
-    base = ["env=gymnasium"] if "env.env_id" in names and "env" not in names else []
+    is_bare_id = stored is None and "env.env_id" in names and "env" not in names
+    base = ["env=gymnasium"] if is_bare_id else []
     # Every known key exists before YAML and overrides come, so that Hydra refuses the others.
-    ConfigStore.instance().store("keys", config_to_dict(Config()))
+    ConfigStore.instance().store("keys", config_to_dict(stored or Config()))
     try:
         with initialize_config_dir(str(_config_folder()), version_base="1.3"):
-            composed = compose("config", overrides=[*base, *overrides])
+            name = "config" if stored is None else "keys"
+            composed = compose(name, overrides=[*base, *overrides])
         values = OmegaConf.to_container(composed, resolve=True)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise UserError(_one_line(error)) from None

@@ -188,14 +188,22 @@ class Learner:
             "last_iter": self.train_iter,
         }
 
-    def load_state_dict(self, state: StateDict) -> None:
-        """Continue from `state_dict`'s answer."""
+    def load_state_dict(self, state: StateDict) -> bool:
+        """Continue from `state_dict`'s answer; return whether the optimizer's part of it fits.
+
+        Where it does not, because another kind of optimizer wrote it, this one starts afresh.
+        """
         self.model.load_state_dict(state["model"])
         self.target_model.load_state_dict(state["target_model"])
+        self.train_iter = int(state["last_iter"])
+        # Parameters are numbered in the order of the networks, and so must the saved ones be.
+        is_same_order = list(state["model"]) == list(self.model.state_dict())
+        if not (is_same_order and is_state_of(self.optimizer, state["optimizer"])):
+            return False
         groups = self.optimizer.state_dict()["param_groups"]
         # Settings of the optimizer are the command line's; only what it learnt is restored.
         self.optimizer.load_state_dict({**state["optimizer"], "param_groups": groups})
-        self.train_iter = int(state["last_iter"])
+        return True
 
     def _set_learning_rate(self) -> None:
         for group in self.optimizer.param_groups:
@@ -272,3 +280,22 @@ def make_optimizer(model: nn.Module, policy: PolicyConfig) -> torch.optim.Optimi
         )
     kind = torch.optim.Adam if policy.optim_type == "Adam" else torch.optim.AdamW
     return kind(model.parameters(), rate, weight_decay=decay, fused=True)
+
+
+def is_state_of(optimizer: torch.optim.Optimizer, saved: StateDict) -> bool:
+    """Return whether a saved optimizer state has this kind's entries, of its parameters' shapes.
+
+    Args:
+        optimizer: The optimizer to continue.
+        saved: What `state_dict` of any optimizer answered; its settings do not matter.
+    """
+    is_sgd = isinstance(optimizer, torch.optim.SGD)
+    names = {"momentum_buffer"} if is_sgd else {"exp_avg", "exp_avg_sq"}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    entries = saved.get("state", {})
+    return bool(entries) and all(
+        index < len(parameters)
+        and entry.keys() - {"step"} == names
+        and all(entry[name].shape == parameters[index].shape for name in names)
+        for index, entry in entries.items()
+    )

@@ -5,27 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from lightzero_lite.config import check_shares, load_config
+from lightzero_lite.config import Config, check_shares, load_config
+from lightzero_lite.runtime.checkpoint import load_checkpoint
 from lightzero_lite.runtime.distributed import Ranks, choose_device, joined_ranks
+from lightzero_lite.runtime.lightzero_checkpoint import taken_options, with_model_options
 from lightzero_lite.runtime.run_folder import check_run_folder, run_folder
+from lightzero_lite.runtime.user_errors import one_line_errors
 from lightzero_lite.trainer import Trainer
-from lightzero_lite.types import UserError
-
-USER_ERROR_EXIT = 2
 
 
 def main() -> None:
     """Train as the command line says; exit 2 on every rank where it cannot be done."""
     with joined_ranks() as ranks:
-        try:
+        with one_line_errors(ranks):
             trainer = build_trainer(sys.argv[1:], ranks)
-        except UserError as error:
-            if ranks.is_main:
-                print(f"error: {error}", file=sys.stderr, flush=True)
-            # No rank leaves before the line is out: torchrun ends all when the first one goes.
-            ranks.barrier()
-            sys.exit(USER_ERROR_EXIT)
         trainer.run()
 
 
@@ -42,7 +37,24 @@ def build_trainer(overrides: Sequence[str], ranks: Ranks) -> Trainer:
         device = choose_device(config.device, ranks)
         folder = run_folder(config)
         check_run_folder(folder, config.resume)
-        config = replace(config, exp_name=str(folder))
+        config = _with_options_of_lightzero(replace(config, exp_name=str(folder)), ranks)
         return Trainer(config, folder=folder, ranks=ranks, device=device)
 
     return ranks.agreed(build)
+
+
+def _with_options_of_lightzero(config: Config, ranks: Ranks) -> Config:
+    """Take the networks' options from the checkpoint to resume where LightZero wrote it."""
+    if config.resume is None:
+        return config
+    state = load_checkpoint(Path(config.resume))
+    if "config" in state:
+        return config
+    config = with_model_options(config, state["model"])
+    if ranks.is_main:
+        print(f"resume={config.resume} is LightZero's; options taken: {taken_options(config)}")
+    return config
+
+
+if __name__ == "__main__":
+    main()

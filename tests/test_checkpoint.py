@@ -30,6 +30,7 @@ def make_state() -> dict[str, Any]:
     return {
         **learner.state_dict(),
         "last_step": 640,
+        "config": {},
         "counters": asdict(Counters(envstep=640, best_score=9.5)),
     }
 

@@ -10,6 +10,7 @@ from typing import cast
 
 import torch
 
+from lightzero_lite.runtime.lightzero_checkpoint import completed, is_lightzero
 from lightzero_lite.types import StateDict, UserError
 
 BEST_NAME = "ckpt_best.pth.tar"
@@ -53,29 +54,43 @@ def save_checkpoint(state: StateDict, path: Path) -> None:
         os.close(folder)
 
 
-def load_checkpoint(path: Path) -> StateDict:
-    """Read a checkpoint onto the CPU.
+def load_checkpoint(path: Path, key: str = "resume") -> StateDict:
+    """Read a checkpoint of ours, or one of LightZero's completed to ours, onto the CPU.
+
+    Args:
+        path: The file.
+        key: The option that named it, for messages.
 
     Raises:
         UserError: The file is missing, unreadable, cut short or no checkpoint.
     """
     if not path.is_file():
-        raise UserError(f"resume={path}: there is no such file")
+        raise UserError(f"{key}={path}: there is no such file")
     try:
         state = torch.load(path, map_location="cpu")
     except _UNREADABLE:
         size = path.stat().st_size
         raise UserError(
-            f"resume={path}: not a readable checkpoint ({size} bytes): name another file of ckpt/"
+            f"{key}={path}: not a readable checkpoint ({size} bytes): name another file of ckpt/"
         ) from None
-    missing = [key for key in KEYS if not isinstance(state, dict) or key not in state]
+    if is_lightzero(state):
+        state = completed(state)
+    missing = [name for name in KEYS if not isinstance(state, dict) or name not in state]
     if missing:
-        raise UserError(f"resume={path}: no MuZero checkpoint: it lacks {', '.join(missing)}")
+        raise UserError(f"{key}={path}: no MuZero checkpoint: it lacks {', '.join(missing)}")
     return cast(StateDict, state)
 
 
-def check_same_shapes(model: dict[str, torch.Tensor], path: Path, state: StateDict) -> None:
+def check_same_shapes(
+    model: dict[str, torch.Tensor], path: Path, state: StateDict, key: str = "resume"
+) -> None:
     """Check that a checkpoint fits a network.
+
+    Args:
+        model: The network's state dict.
+        path: The checkpoint's file, for messages.
+        state: The checkpoint.
+        key: The option that named it, for messages.
 
     Raises:
         UserError: A parameter is missing, unknown or of another shape; the line names the first.
@@ -89,6 +104,6 @@ def check_same_shapes(model: dict[str, torch.Tensor], path: Path, state: StateDi
                 for tensor in (theirs, ours)
             )
             raise UserError(
-                f"resume={path}: the checkpoint is of another network: {name} is {sizes} here: "
+                f"{key}={path}: the checkpoint is of another network: {name} is {sizes} here: "
                 "give the env and policy.model options that it was trained with"
             )

@@ -64,10 +64,7 @@ class RunLog(NullLog):
 
     def table(self, channel: str, fields: Fields) -> None:
         """Write fields to a channel's text file, one a row, under their own names."""
-        # Numbers as Python writes them: a table that rounds cannot be compared.
-        rows = [(name, str(value)) for name, value in fields.items()]
-        text = tabulate(rows, headers=["Name", "Value"], tablefmt="github", disable_numparse=True)
-        self.line(channel, f"{channel} end:\n{text}")
+        self.line(channel, f"{channel} end:\n{table_text(fields)}")
 
     def grid(self, channel: str, fields: Fields) -> None:
         """Write fields to a channel's text file, one a column, as LightZero's learner does."""
@@ -95,6 +92,13 @@ class RunLog(NullLog):
             for handler in list(logger.handlers):
                 logger.removeHandler(handler)
                 handler.close()
+
+
+def table_text(fields: Fields) -> str:
+    """Return fields as a table, one a row."""
+    # Numbers as Python writes them: a table that rounds cannot be compared.
+    rows = [(name, str(value)) for name, value in fields.items()]
+    return tabulate(rows, headers=["Name", "Value"], tablefmt="github", disable_numparse=True)
 
 
 def _text_logger(folder: Path, channel: str) -> logging.Logger:
