@@ -9,11 +9,12 @@ import numpy as np
 
 from lightzero_lite.config import Config
 from lightzero_lite.envs.factory import VectorEnv
-from lightzero_lite.envs.rollout import Decisions, play_episodes
+from lightzero_lite.envs.rollout import Decisions, FinishedEpisode, play_episodes
 from lightzero_lite.predictor import Predictor
 from lightzero_lite.runtime.distributed import Ranks, share, share_offset
 from lightzero_lite.runtime.logging import Fields
 from lightzero_lite.runtime.seeding import Role, integer_seed, stream
+from lightzero_lite.runtime.signals import StopRequest, StopRequestedError
 from lightzero_lite.types import Episode, EpisodeSummary, Float32Array, SearchFn
 
 
@@ -45,18 +46,29 @@ class CollectTotals(NamedTuple):
 class Collector:
     """Plays this rank's share of each collect phase."""
 
-    def __init__(self, config: Config, envs: VectorEnv, predictor: Predictor, ranks: Ranks) -> None:
+    def __init__(
+        self,
+        config: Config,
+        envs: VectorEnv,
+        predictor: Predictor,
+        ranks: Ranks,
+        stop: StopRequest | None = None,
+    ) -> None:
         """Take this rank's share of env.collector_env_num environments."""
         self.config, self.envs, self.predictor, self.ranks = config, envs, predictor, ranks
+        self.stop = stop or StopRequest()
         total = config.env.collector_env_num
         self.first_env = share_offset(total, ranks.rank, ranks.num_ranks)
 
-    def collect(self, phase: CollectPhase, search: SearchFn) -> Collected:
+    def collect(self, phase: CollectPhase, search: SearchFn) -> Collected | None:
         """Play exactly phase.num_episodes whole episodes over all ranks.
 
         Args:
             phase: Names the seeds, so that a phase can be played again.
             search: Chooses actions and policy targets.
+
+        Returns:
+            None, on all ranks, where one of them was asked to end and gave its episodes up.
         """
         start = time.perf_counter()
         seed, rank, num_ranks = self.config.seed, self.ranks.rank, self.ranks.num_ranks
@@ -67,9 +79,15 @@ class Collector:
         rng = stream(seed, Role.COLLECT_SEARCH, rank, phase.number)
 
         def decide(observations: Float32Array) -> Decisions:
+            self.stop.check()
             return self._decide(observations, search, phase.eps, rng)
 
-        finished = sorted(play_episodes(self.envs, seeds, decide), key=lambda one: one.number)
+        is_whole = True
+        finished: list[FinishedEpisode] = []
+        try:
+            finished = sorted(play_episodes(self.envs, seeds, decide), key=lambda one: one.number)
+        except StopRequestedError:
+            is_whole = False
         own = [
             EpisodeSummary(
                 number=offset + one.number,
@@ -80,11 +98,13 @@ class Collector:
             for one in finished
         ]
         seconds = time.perf_counter() - start
-        everyone = self.ranks.gather((own, seconds))
+        everyone = self.ranks.gather_late((is_whole, own, seconds), is_leaving=self.stop.look)
+        if not all(whole for whole, _, _ in everyone):
+            return None
         return Collected(
             episodes=[one.episode for one in finished],
-            summaries=[summary for summaries, _ in everyone for summary in summaries],
-            seconds=max(seconds for _, seconds in everyone),
+            summaries=[summary for _, summaries, _ in everyone for summary in summaries],
+            seconds=max(seconds for _, _, seconds in everyone),
         )
 
     def close(self) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 
 from lightzero_lite.config import Config
 from lightzero_lite.envs.factory import VectorEnv
-from lightzero_lite.envs.rollout import Decisions, play_episodes
+from lightzero_lite.envs.rollout import Decisions, FinishedEpisode, play_episodes
 from lightzero_lite.predictor import Predictor
 from lightzero_lite.runtime.checkpoint import iteration_name
 from lightzero_lite.runtime.distributed import Ranks, share, share_offset
 from lightzero_lite.runtime.logging import Fields
 from lightzero_lite.runtime.seeding import Role, integer_seed, stream
+from lightzero_lite.runtime.signals import StopRequest, StopRequestedError
 from lightzero_lite.types import EpisodeSummary, Float32Array, SearchFn
 
 
@@ -34,9 +35,12 @@ class Evaluation(NamedTuple):
 class Evaluator:
     """Plays this rank's share of env.n_evaluator_episode; every evaluation has the same seeds."""
 
-    def __init__(self, config: Config, predictor: Predictor, ranks: Ranks) -> None:
+    def __init__(
+        self, config: Config, predictor: Predictor, ranks: Ranks, stop: StopRequest | None = None
+    ) -> None:
         """Construct this rank's share of the environments: no more than it has episodes."""
         self.config, self.predictor, self.ranks = config, predictor, ranks
+        self.stop = stop or StopRequest()
         episodes = config.env.n_evaluator_episode
         self.count = share(episodes, ranks.rank, ranks.num_ranks)
         self.offset = share_offset(episodes, ranks.rank, ranks.num_ranks)
@@ -46,11 +50,14 @@ class Evaluator:
         self.first_env = sum(counts[: ranks.rank])
         self.envs = VectorEnv(config.env, min(counts[ranks.rank], self.count))
 
-    def evaluate(self, search: SearchFn) -> Evaluation:
+    def evaluate(self, search: SearchFn) -> Evaluation | None:
         """Play the episodes with the predictor's weights and gather them on all ranks.
 
         Args:
             search: A greedy search: no noise, temperature 0.
+
+        Returns:
+            None, on all ranks, where one of them was asked to end and gave its episodes up.
         """
         start = time.perf_counter()
         seed, episodes = self.config.seed, range(self.offset, self.offset + self.count)
@@ -58,10 +65,17 @@ class Evaluator:
         rng = stream(seed, Role.EVALUATE_SEARCH, self.ranks.rank)
 
         def decide(observations: Float32Array) -> Decisions:
+            self.stop.check()
             root = self.predictor.initial(observations)
             output = search(root, self.predictor.recurrent_fn, rng=rng)
             return Decisions(output.action, output.root_value, root.value, output.action_weights)
 
+        is_whole = True
+        finished: list[FinishedEpisode] = []
+        try:
+            finished = list(play_episodes(self.envs, seeds, decide))
+        except StopRequestedError:
+            is_whole = False
         own = [
             EpisodeSummary(
                 number=self.offset + one.number,
@@ -69,14 +83,15 @@ class Evaluator:
                 episode_return=float(one.episode.rewards.sum(dtype=np.float64)),
                 num_steps=len(one.episode.actions),
             )
-            for one in play_episodes(self.envs, seeds, decide)
+            for one in finished
         ]
         seconds = time.perf_counter() - start
-        everyone = self.ranks.gather((own, seconds))
-        summaries = [summary for summaries, _ in everyone for summary in summaries]
-        return Evaluation(
-            sorted(summaries, key=lambda one: one.number), max(seconds for _, seconds in everyone)
-        )
+        everyone = self.ranks.gather_late((is_whole, own, seconds), is_leaving=self.stop.look)
+        if not all(whole for whole, _, _ in everyone):
+            return None
+        summaries = [summary for _, summaries, _ in everyone for summary in summaries]
+        slowest = max(seconds for _, _, seconds in everyone)
+        return Evaluation(sorted(summaries, key=lambda one: one.number), slowest)
 
     def close(self) -> None:
         """Close the environments."""

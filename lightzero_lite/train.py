@@ -12,19 +12,22 @@ from lightzero_lite.runtime.checkpoint import load_checkpoint
 from lightzero_lite.runtime.distributed import Ranks, choose_device, joined_ranks
 from lightzero_lite.runtime.lightzero_checkpoint import taken_options, with_model_options
 from lightzero_lite.runtime.run_folder import check_run_folder, run_folder
+from lightzero_lite.runtime.signals import StopRequest
 from lightzero_lite.runtime.user_errors import one_line_errors
 from lightzero_lite.trainer import Trainer
 
 
 def main() -> None:
     """Train as the command line says; exit 2 on every rank where it cannot be done."""
-    with joined_ranks() as ranks:
+    with joined_ranks() as ranks, StopRequest(ranks) as stop:
         with one_line_errors(ranks):
-            trainer = build_trainer(sys.argv[1:], ranks)
+            trainer = build_trainer(sys.argv[1:], ranks, stop)
         trainer.run()
 
 
-def build_trainer(overrides: Sequence[str], ranks: Ranks) -> Trainer:
+def build_trainer(
+    overrides: Sequence[str], ranks: Ranks, stop: StopRequest | None = None
+) -> Trainer:
     """Read the command line and build every part, without writing anything.
 
     Raises:
@@ -38,7 +41,7 @@ def build_trainer(overrides: Sequence[str], ranks: Ranks) -> Trainer:
         folder = run_folder(config)
         check_run_folder(folder, config.resume)
         config = _with_options_of_lightzero(replace(config, exp_name=str(folder)), ranks)
-        return Trainer(config, folder=folder, ranks=ranks, device=device)
+        return Trainer(config, folder=folder, ranks=ranks, device=device, stop=stop)
 
     return ranks.agreed(build)
 

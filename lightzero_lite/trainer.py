@@ -32,8 +32,11 @@ from lightzero_lite.runtime.progress import Progress
 from lightzero_lite.runtime.run_folder import make_run_folder
 from lightzero_lite.runtime.schedules import linear
 from lightzero_lite.runtime.seeding import Role, integer_seed, stream
+from lightzero_lite.runtime.signals import StopRequest
 from lightzero_lite.search import TreeCache
 from lightzero_lite.types import StateDict
+
+UPDATES_A_LOOK = 8  # updates between two joint looks at the signals, each of which is a collective
 
 
 @dataclass
@@ -43,25 +46,37 @@ class Counters:
     envstep: int = 0  # env steps collected
     episodes: int = 0  # episodes collected
     collect_phases: int = 0  # collect phases played
-    untrained_envsteps: int = 0  # env steps collected since the last update
+    untrained_envsteps: int = 0  # env steps collected since updates were last planned
+    pending_updates: int = 0  # updates planned for the latest collect phase and not yet taken
     sampled: int = 0  # positions sampled
     collect_seconds: float = 0.0  # time spent collecting
     best_score: float | None = None  # highest mean return of an evaluation
     last_return: float | None = None  # mean return of the latest evaluation
     last_eval_iter: int = -1  # train_iter of the latest evaluation
     last_save_iter: int = -1  # train_iter of the latest iteration checkpoint
+    has_warned_of_clipping: bool = False  # the learner log says which support is needed
 
 
 class Trainer:
     """Builds the parts and runs the loop; writes nothing before `run`."""
 
-    def __init__(self, config: Config, *, folder: Path, ranks: Ranks, device: torch.device) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        folder: Path,
+        ranks: Ranks,
+        device: torch.device,
+        stop: StopRequest | None = None,
+    ) -> None:
         """Build every part, and restore them from config.resume where it is given.
 
         Raises:
             UserError: The environment or the checkpoint does not fit.
         """
         self.config, self.folder, self.ranks = config, folder, ranks
+        self.stop = stop or StopRequest()
+        self.is_stopping = False  # a signal ends the run; the same on all ranks
         policy = config.policy
         torch.manual_seed(integer_seed(config.seed, Role.WEIGHTS))
         envs = VectorEnv(
@@ -70,8 +85,8 @@ class Trainer:
         shape = network_shape(policy, env_shape(envs.envs[0]))
         self.learner = Learner(policy, shape, ranks=ranks, device=device)
         self.predictor = Predictor(shape, num_simulations=policy.num_simulations, device=device)
-        self.collector = Collector(config, envs, self.predictor, ranks)
-        self.evaluator = Evaluator(config, self.predictor, ranks)
+        self.collector = Collector(config, envs, self.predictor, ranks, self.stop)
+        self.evaluator = Evaluator(config, self.predictor, ranks, self.stop)
         self.buffer = ReplayBuffer(
             size=share(policy.replay_buffer_size, ranks.rank, ranks.num_ranks),
             observation_shape=(shape.observation_dim,),
@@ -93,22 +108,21 @@ class Trainer:
             self._restore(Path(config.resume))
 
     def run(self) -> None:
-        """Train until a stop condition holds, then evaluate and save once more."""
+        """Train until a stop condition or a signal; evaluate (not then) and save once more."""
         self._open_run_folder()
         self.learner.distribute()
         if self.counters.best_score is None:  # a run folder without a ckpt_best
             self._evaluate()
             self._save()
-        while not self._is_finished():
+        self._learn()  # what a stopped run still owes
+        self._evaluate_and_save_where_due()
+        while not (self.is_stopping or self._is_finished()):
             self._collect()
             self._learn()
-            if self._is_due(self.config.policy.eval_freq, self.counters.last_eval_iter):
-                self._evaluate()
-            if self._is_due(self.config.checkpoint.save_freq, self.counters.last_save_iter):
-                self._save()
+            self._evaluate_and_save_where_due()
         if self.counters.last_eval_iter < self.train_iter:
             self._evaluate()
-        if self.counters.last_save_iter < self.train_iter:
+        if self.is_stopping or self.counters.last_save_iter < self.train_iter:
             self._save()
         self._close()
 
@@ -144,6 +158,9 @@ class Trainer:
         self.predictor.load(self.learner.model)
         search = collect_search(policy, self.train_iter, self.trees)
         collected = self.collector.collect(phase, search)
+        if collected is None:
+            self.is_stopping = True
+            return
         for episode in collected.episodes:
             self.buffer.push(episode)
         steps = sum(summary.num_steps for summary in collected.summaries)
@@ -161,9 +178,10 @@ class Trainer:
             train_iter=self.train_iter,
             last_return=counters.last_return,
         )
+        self._plan_updates()
 
-    def _learn(self) -> None:
-        """Update as often as the collected env steps are worth, and report the means."""
+    def _plan_updates(self) -> None:
+        """Decide how many updates the collected env steps are worth."""
         policy, counters = self.config.policy, self.counters
         (stored,) = self.ranks.sum([self.buffer.num_transitions])
         fewest = min(self.ranks.gather(self.buffer.num_transitions))
@@ -172,13 +190,23 @@ class Trainer:
         count = policy.update_per_collect
         if count is None:
             count = max(1, int(policy.replay_ratio * counters.untrained_envsteps))
-        count = min(count, self.config.max_train_iter - self.train_iter)
-        first_iter, rate = self.train_iter, self.learner.learning_rate
-        rows = [self._update() for _ in range(count)]
+        counters.pending_updates = min(count, self.config.max_train_iter - self.train_iter)
         counters.untrained_envsteps = 0
-        counters.sampled += count * policy.batch_size
-        report = self.report.at(train_iter=self.train_iter, envstep=counters.envstep)
-        report.learned(torch.stack(rows), first_iter, rate)
+
+    def _learn(self) -> None:
+        """Take the planned updates and report their means."""
+        counters, rows = self.counters, list[torch.Tensor]()
+        first_iter, rate = self.train_iter, self.learner.learning_rate
+        while counters.pending_updates > 0:
+            if len(rows) % UPDATES_A_LOOK == 0 and self._agree_on_stop():
+                break
+            rows.append(self._update())
+            counters.pending_updates -= 1
+            counters.sampled += self.config.policy.batch_size
+        if rows:
+            report = self.report.at(train_iter=self.train_iter, envstep=counters.envstep)
+            report.learned(torch.stack(rows), first_iter, rate)
+            counters.has_warned_of_clipping = report.has_warned_of_clipping
 
     def _update(self) -> torch.Tensor:
         """Sample, update, and hand new priorities back; return the update's metrics."""
@@ -199,9 +227,14 @@ class Trainer:
 
     def _evaluate(self) -> None:
         """Play greedy episodes; a strictly better mean return replaces ckpt_best."""
+        if self.is_stopping:
+            return
         counters, policy = self.counters, self.config.policy
         self.predictor.load(self.learner.model)
         evaluation = self.evaluator.evaluate(greedy_search(policy, self.trees))
+        if evaluation is None:
+            self.is_stopping = True
+            return
         counters.last_return, counters.last_eval_iter = evaluation.mean_return, self.train_iter
         self.report.at(train_iter=self.train_iter, envstep=counters.envstep)
         fields = evaluator_fields(evaluation, self.train_iter)
@@ -209,6 +242,18 @@ class Trainer:
         if counters.best_score is None or evaluation.mean_return > counters.best_score:
             counters.best_score = evaluation.mean_return
             self._write_checkpoint(BEST_NAME)
+
+    def _evaluate_and_save_where_due(self) -> None:
+        """Do at the end of a cycle what the counters have passed a multiple for."""
+        if self._is_due(self.config.policy.eval_freq, self.counters.last_eval_iter):
+            self._evaluate()
+        if self._is_due(self.config.checkpoint.save_freq, self.counters.last_save_iter):
+            self._save()
+
+    def _agree_on_stop(self) -> bool:
+        """Return, the same on all ranks, whether one of them was asked to end."""
+        self.is_stopping = self.is_stopping or self.ranks.any(self.stop.look())
+        return self.is_stopping
 
     def _save(self) -> None:
         """Write the iteration checkpoint."""
@@ -247,10 +292,14 @@ class Trainer:
 
     def _close(self) -> None:
         """Say how the run ended and close everything."""
-        counters = self.counters
+        counters, end = self.counters, "finished"
+        if self.is_stopping:
+            end = f"stopped by {self.stop.signal_name or 'a signal to another rank'}"
+        scores = "no evaluation yet"
+        if counters.last_return is not None and counters.best_score is not None:
+            scores = f"mean return {counters.last_return:.2f}, best {counters.best_score:.2f}"
         self.report.progress.say(
-            f"finished at envstep {counters.envstep}, train_iter {self.train_iter}: "
-            f"mean return {counters.last_return:.2f}, best {counters.best_score:.2f}"
+            f"{end} at envstep {counters.envstep}, train_iter {self.train_iter}: {scores}"
         )
         self.report.progress.close()
         self.report.log.close()
@@ -271,6 +320,7 @@ class Trainer:
             kind = self.config.policy.optim_type
             print(f"resume={path}: no optimizer state for {kind}: it starts afresh")
         self.counters = Counters(**state["counters"])
+        self.report.has_warned_of_clipping = self.counters.has_warned_of_clipping
         best = self.folder / "ckpt" / BEST_NAME
         is_there = best.is_file()
         self.counters.best_score = (

@@ -100,6 +100,10 @@ class ThreadRanks(Ranks):
         self.board.barrier.wait()
         return values
 
+    def gather_late(self, value: T, *, is_leaving: Callable[[], bool]) -> list[T]:
+        """Gather; the barrier waits long enough for any rank."""
+        return self.gather(value)
+
 
 def on_ranks(num_ranks: int, act: Callable[[Ranks], T]) -> list[T]:
     """Run `act` on ranks 0 .. num_ranks - 1, each a thread, and return their answers in order."""

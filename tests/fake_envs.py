@@ -6,6 +6,7 @@ Registered ids work in another process too: `env.env_id=tests.fake_envs:Counter-
 from __future__ import annotations
 
 import os
+import time
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -40,6 +41,7 @@ class Counter(gymnasium.Env[np.ndarray, int]):
         end: str = "terminated",
         fail_step: int | None = None,
         fail_rank: str | None = None,
+        seconds: float = 0.0,
     ) -> None:
         """Configure the episodes.
 
@@ -51,6 +53,7 @@ class Counter(gymnasium.Env[np.ndarray, int]):
             end: "terminated", "truncated", or "both" in turn by the seed.
             fail_step: Raise RuntimeError at this step of the environment's life.
             fail_rank: Only on this rank of torchrun; None: on all.
+            seconds: Time that a step takes.
         """
         self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
         self.action_space = spaces.Discrete(3)
@@ -58,6 +61,7 @@ class Counter(gymnasium.Env[np.ndarray, int]):
         self.reward, self.end = reward, end
         is_failing = fail_rank is None or os.environ.get("RANK") == fail_rank
         self.fail_step = fail_step if is_failing else None
+        self.seconds = seconds
         self.num_steps = 0
         self.seeds: list[int] = []
         self.record: list[list[Step]] = []
@@ -83,6 +87,7 @@ class Counter(gymnasium.Env[np.ndarray, int]):
             raise RuntimeError("the counter was told to fail")
         assert self.count < self.length, "stepped after the end"
         before = self._observation()
+        time.sleep(self.seconds)
         self.count += 1
         rewards = {"one": 1, "action": action, "count": self.count, "action_one": action == 1}
         reward = float(rewards[self.reward])
@@ -157,6 +162,8 @@ register("ActionCounter-v0", Counter, reward="action_one")
 register("FixedCounter-v0", Counter, min_length=7, max_length=7, reward="count")
 register("TruncatedCounter-v0", Counter, end="truncated")
 register("BothEndsCounter-v0", Counter, end="both", reward="action")
+register("SlowCounter-v0", Counter, min_length=20_000, max_length=20_000, seconds=0.005)
+register("StuckCounter-v0", Counter, seconds=300.0)
 register("FailingCounter-v0", Counter, fail_step=60, fail_rank="1")
 register("Dict-v0", Odd)
 register("Image-v0", Odd, space="image")

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 from torch import distributed
@@ -102,6 +104,42 @@ class Ranks:
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.copy_(part.view_as(tensor))
 
+    def post(self, note: str) -> None:
+        """Leave a note that every rank can read at any time, without waiting for the others."""
+        if self.num_ranks > 1:
+            _store().set(note, "")
+
+    def is_posted(self, note: str) -> bool:
+        """Return whether some rank left the note."""
+        return self.num_ranks > 1 and bool(_store().check([note]))
+
+    def pulse(self) -> None:
+        """Give a sign of life to the ranks that wait in `gather_late`."""
+        if self.num_ranks > 1:
+            _store().add("pulse", 1)
+
+    def gather_late(self, value: T, *, is_leaving: Callable[[], bool]) -> list[T]:
+        """Gather where ranks arrive far apart: the late ones may take any time that they pulse in.
+
+        A collective by itself waits no longer than the process group's timeout.
+
+        Args:
+            value: This rank's.
+            is_leaving: True: wait in the collective, which notices a rank that is gone.
+        """
+        if self.num_ranks > 1:
+            store, start = _store(), time.monotonic()
+            arrivals, life, pause = store.add("arrivals", 1), 0, 0.001
+            everyone = -(-arrivals // self.num_ranks) * self.num_ranks
+            while store.add("arrivals", 0) < everyone and not is_leaving():
+                if (pulses := store.add("pulse", 0)) > life:
+                    life, start = pulses, time.monotonic()
+                if time.monotonic() - start > _LONGEST_SILENCE:
+                    break
+                time.sleep(pause)
+                pause = min(2 * pause, 0.05)
+        return self.gather(value)
+
     def barrier(self) -> None:
         """Wait for all ranks."""
         if self.num_ranks > 1:
@@ -132,10 +170,13 @@ def choose_device(requested: str, ranks: Ranks) -> torch.device:
 
 
 @contextmanager
-def joined_ranks() -> Iterator[Ranks]:
+def joined_ranks(timeout: timedelta | None = None) -> Iterator[Ranks]:
     """Join the processes that torchrun started, and leave them at the end.
 
     RANK and WORLD_SIZE alone are not believed: a shell may still have them from another job.
+
+    Args:
+        timeout: Longest wait in a collective; None: torch's default.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         _share_threads(1)
@@ -148,7 +189,9 @@ def joined_ranks() -> Iterator[Ranks]:
         if ranks.num_local_ranks == ranks.num_ranks:
             _stay_on_loopback()
         has_gpus = torch.cuda.is_available() and torch.cuda.device_count() >= ranks.num_local_ranks
-        distributed.init_process_group("cpu:gloo,cuda:nccl" if has_gpus else "gloo")
+        distributed.init_process_group(
+            "cpu:gloo,cuda:nccl" if has_gpus else "gloo", timeout=timeout
+        )
     try:
         yield ranks
     finally:
@@ -163,6 +206,12 @@ def _share_threads(num_local_ranks: int) -> None:
         torch.set_num_threads(max(1, min(num_cores // num_local_ranks, _MAX_THREADS)))
 
 
+def _store() -> Any:
+    """Return the store through which the ranks found one another: keys that all can read."""
+    return distributed.distributed_c10d._get_default_store()
+
+
+_LONGEST_SILENCE = 600.0  # seconds without a sign of life before a collective judges the late rank
 _MAX_THREADS = 1  # Networks of this size do not fill a second core; it would only wait.
 
 
