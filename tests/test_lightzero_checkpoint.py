@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from lightzero_lite.networks import MuZeroModelMLP, NetworkShape
 from lightzero_lite.runtime.checkpoint import load_checkpoint
 from lightzero_lite.runtime.distributed import Ranks
 from lightzero_lite.runtime.lightzero_checkpoint import taken_options, with_model_options
+from lightzero_lite.sections import known_keys
 from lightzero_lite.train import build_trainer
 from lightzero_lite.types import UserError
 from tests.launch import ROOT
@@ -159,3 +161,12 @@ def test_a_kind_of_optimizer_changed_between_our_runs_starts_afresh(
         overrides = [*options, f"policy.optim_type={kind}", "env.n_evaluator_episode=2"]
         build_trainer([f"resume={path}", f"exp_name={tmp_path / 'b'}", *overrides], Ranks())
         assert ("starts afresh" in capsys.readouterr().out) == is_said
+
+
+def test_every_option_that_the_page_for_newcomers_names_exists() -> None:
+    text = (ROOT / "docs" / "from_lightzero.md").read_text()
+    same = text.partition("Not listed:")[2].partition(").")[0]
+    rows = re.findall(r"^\|[^|]+\|([^|]+)\|[^|]*\|$", text.partition("## Options")[2], re.M)
+    named = set(re.findall(r"`([a-z_.]+\.[a-z_.]+|exp_name)[`=]", same + "".join(rows)))
+    assert len(named) > 40
+    assert named <= set(known_keys(Config))
