@@ -8,21 +8,41 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightzero_lite.config import Config, check_shares, load_config
+from lightzero_lite.reference import help_text
 from lightzero_lite.runtime.checkpoint import load_checkpoint
 from lightzero_lite.runtime.distributed import Ranks, choose_device, joined_ranks
 from lightzero_lite.runtime.lightzero_checkpoint import taken_options, with_model_options
 from lightzero_lite.runtime.run_folder import check_run_folder, run_folder
 from lightzero_lite.runtime.signals import StopRequest
 from lightzero_lite.runtime.user_errors import one_line_errors
+from lightzero_lite.sweep import expanded
 from lightzero_lite.trainer import Trainer
+from lightzero_lite.types import UserError
 
 
 def main() -> None:
     """Train as the command line says; exit 2 on every rank where it cannot be done."""
     with joined_ranks() as ranks, StopRequest(ranks) as stop:
+        if {"-h", "--help"} & set(sys.argv[1:]):
+            if ranks.is_main:
+                print(help_text())
+            return
         with one_line_errors(ranks):
-            trainer = build_trainer(sys.argv[1:], ranks, stop)
-        trainer.run()
+            runs = ranks.agreed(lambda: _runs(sys.argv[1:], ranks))
+        for overrides in runs:
+            with one_line_errors(ranks):
+                trainer = build_trainer(overrides, ranks, stop)
+            trainer.run()
+            if trainer.is_stopping:
+                break
+
+
+def _runs(arguments: Sequence[str], ranks: Ranks) -> list[list[str]]:
+    """Return the overrides of each run to train, one after the other."""
+    runs = expanded(arguments)
+    if len(runs) > 1 and ranks.num_ranks > 1:
+        raise UserError("-m runs in one process: start it with python train.py")
+    return runs
 
 
 def build_trainer(
@@ -53,6 +73,8 @@ def _with_options_of_lightzero(config: Config, ranks: Ranks) -> Config:
     state = load_checkpoint(Path(config.resume))
     if "config" in state:
         return config
+    if Path(config.resume).resolve().parent.parent == Path(config.exp_name or "").resolve():
+        raise UserError(f"resume={config.resume} is LightZero's: set exp_name to a new folder")
     config = with_model_options(config, state["model"])
     if ranks.is_main:
         print(f"resume={config.resume} is LightZero's; options taken: {taken_options(config)}")

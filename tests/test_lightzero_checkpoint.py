@@ -130,6 +130,14 @@ def test_training_continues_from_lightzeros_counters(
     assert shapes[0] == shapes[1]
 
 
+def test_a_folder_that_lightzero_wrote_is_not_written_into(tmp_path: Path) -> None:
+    path = tmp_path / "lightzero" / "ckpt" / "ckpt_best.pth.tar"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(golden("plain").read_bytes())
+    with pytest.raises(UserError, match="is LightZero's: set exp_name to a new folder"):
+        build_trainer(["env=cartpole", f"resume={path}"], Ranks())
+
+
 @pytest.mark.parametrize("what", ["missing", "another kind", "other parameters"])
 def test_an_optimizer_that_does_not_fit_starts_afresh(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
