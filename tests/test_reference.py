@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from lightzero_lite.config import Config, config_to_dict, load_config
 from lightzero_lite.reference import help_text, options
 from lightzero_lite.sections import known_keys
 from lightzero_lite.train import main
-from tests.launch import ROOT
+from tests.launch import ROOT, launch
 
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "make_config_reference.py"))
 
@@ -51,3 +52,13 @@ def test_help_prints_every_option_and_ends_well(
     for option in options():
         at = lines.index(f"{option.key}={option.default}")
         assert " ".join(lines[at + 1 :]).split("  ")[2].startswith(option.sentence[:40])
+
+
+def test_the_module_runs_as_a_program_from_any_folder(tmp_path: Path) -> None:
+    # What the console command and torchrun -m start; the wheel carries configs/ beside it.
+    outcome = launch(["-m", "lightzero_lite.train", "--help"], tmp_path)
+    assert (outcome.returncode, outcome.output) == (0, help_text() + "\n")
+    assert list(tmp_path.iterdir()) == []
+    settings = (ROOT / "pyproject.toml").read_text()
+    assert 'lightzero-lite = "lightzero_lite.train:main"' in settings
+    assert '"configs" = "lightzero_lite/configs"' in settings
