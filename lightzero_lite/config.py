@@ -180,6 +180,8 @@ class CheckpointConfig:
 
     save_freq: int = number(10_000, at_least=1)
     """Training iterations between two iteration checkpoints; the last one is always written."""
+    replay_buffer: bool = False
+    """Store the replay buffers beside the newest of them, so that a resume is exact."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +201,7 @@ class Config:
     seed: int = number(0, at_least=0)
     """Seed of weights, environments, search noise and sampling."""
     resume: str | None = None
-    """Checkpoint to continue; null: a fresh start."""
+    """Checkpoint to continue; auto: the run folder's newest, if any; null: a fresh start."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where networks run; auto takes a GPU a rank where there are enough."""
     max_env_step: int = number(200_000, at_least=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,8 +133,11 @@ class Learner:
         if self.device.type == "cuda":
             convert = nn.SyncBatchNorm.convert_sync_batchnorm
             self.unrolled = convert(self.unrolled)  # type: ignore[no-untyped-call]
-        # Buffers are averaged after each update instead: see _average_buffers.
-        self.unrolled = DistributedDataParallel(self.unrolled, broadcast_buffers=False)
+        # Buffers are averaged after each update instead: see _average_buffers. Newer versions of
+        # torch call the option forward_sync_buffers and warn of this name, the only one of others.
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "`broadcast_buffers`", FutureWarning)
+            self.unrolled = DistributedDataParallel(self.unrolled, broadcast_buffers=False)
 
     def update(self, batch: ReplayBatch) -> UpdateResult:
         """Take one optimizer step on this rank's samples; gradients are averaged over ranks."""

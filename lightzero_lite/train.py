@@ -9,10 +9,10 @@ from pathlib import Path
 
 from lightzero_lite.config import Config, check_shares, load_config
 from lightzero_lite.reference import help_text
-from lightzero_lite.runtime.checkpoint import load_checkpoint
+from lightzero_lite.runtime.checkpoint import load_checkpoint, newest_checkpoint
 from lightzero_lite.runtime.distributed import Ranks, choose_device, joined_ranks
 from lightzero_lite.runtime.lightzero_checkpoint import taken_options, with_model_options
-from lightzero_lite.runtime.run_folder import check_run_folder, run_folder
+from lightzero_lite.runtime.run_folder import AUTO, check_run_folder, run_folder
 from lightzero_lite.runtime.signals import StopRequest
 from lightzero_lite.runtime.user_errors import one_line_errors
 from lightzero_lite.sweep import expanded
@@ -54,16 +54,34 @@ def build_trainer(
         UserError: On all ranks, with the first failing rank's line.
     """
 
-    def build() -> Trainer:
+    def read() -> Config:
         config = load_config(overrides)
         check_shares(config, ranks.num_ranks)
-        device = choose_device(config.device, ranks)
         folder = run_folder(config)
         check_run_folder(folder, config.resume)
-        config = _with_options_of_lightzero(replace(config, exp_name=str(folder)), ranks)
-        return Trainer(config, folder=folder, ranks=ranks, device=device, stop=stop)
+        return replace(config, exp_name=str(folder))
 
+    def build() -> Trainer:
+        device = choose_device(config.device, ranks)
+        complete = _with_options_of_lightzero(config, ranks)
+        return Trainer(complete, folder=folder, ranks=ranks, device=device, stop=stop)
+
+    config = ranks.agreed(read)
+    folder = Path(str(config.exp_name))
+    if config.resume == AUTO:
+        config = replace(config, resume=ranks.from_main(lambda: _newest(folder, config)))
     return ranks.agreed(build)
+
+
+def _newest(folder: Path, config: Config) -> str | None:
+    """Return the checkpoint that resume=auto continues, and say so."""
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    path = newest_checkpoint(folder, say=say, is_exact=config.checkpoint.replay_buffer)
+    say(f"resume=auto: {path or f'{folder} has no good checkpoint: a fresh start'}")
+    return None if path is None else str(path)
 
 
 def _with_options_of_lightzero(config: Config, ranks: Ranks) -> Config:

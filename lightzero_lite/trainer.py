@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import torch
 from lightzero_lite.building import collect_search, greedy_search, network_shape
 from lightzero_lite.collector import Collector, CollectPhase, CollectTotals, collector_fields
 from lightzero_lite.config import Config, config_to_dict
+from lightzero_lite.counters import Counters
 from lightzero_lite.envs.factory import VectorEnv, env_shape
 from lightzero_lite.evaluator import Evaluator, episode_lines, evaluator_fields
 from lightzero_lite.learner import Learner
@@ -20,14 +21,19 @@ from lightzero_lite.replay import ReplayBuffer
 from lightzero_lite.reporting import Reporter
 from lightzero_lite.runtime.checkpoint import (
     BEST_NAME,
+    best_score,
     check_same_shapes,
     iteration_name,
     load_checkpoint,
+    load_replay_buffer,
+    prune_replay_buffers,
+    replay_buffer_name,
     save_checkpoint,
+    save_replay_buffers,
 )
 from lightzero_lite.runtime.config_files import write_config_files
 from lightzero_lite.runtime.distributed import Ranks, share
-from lightzero_lite.runtime.logging import RunLog
+from lightzero_lite.runtime.logging import CHANNELS, RunLog
 from lightzero_lite.runtime.progress import Progress
 from lightzero_lite.runtime.run_folder import make_run_folder
 from lightzero_lite.runtime.schedules import linear
@@ -37,24 +43,6 @@ from lightzero_lite.search import TreeCache
 from lightzero_lite.types import StateDict
 
 UPDATES_A_LOOK = 8  # updates between two joint looks at the signals, each of which is a collective
-
-
-@dataclass
-class Counters:
-    """Where a run is; the same on all ranks, over all resumes."""
-
-    envstep: int = 0  # env steps collected
-    episodes: int = 0  # episodes collected
-    collect_phases: int = 0  # collect phases played
-    untrained_envsteps: int = 0  # env steps collected since updates were last planned
-    pending_updates: int = 0  # updates planned for the latest collect phase and not yet taken
-    sampled: int = 0  # positions sampled
-    collect_seconds: float = 0.0  # time spent collecting
-    best_score: float | None = None  # highest mean return of an evaluation
-    last_return: float | None = None  # mean return of the latest evaluation
-    last_eval_iter: int = -1  # train_iter of the latest evaluation
-    last_save_iter: int = -1  # train_iter of the latest iteration checkpoint
-    has_warned_of_clipping: bool = False  # the learner log says which support is needed
 
 
 class Trainer:
@@ -104,12 +92,14 @@ class Trainer:
         )
         self.counters = Counters()
         self.report = Reporter(ranks, learner_freq=config.log.learner_freq)
+        self.log_sizes: dict[str, int] = {}  # bytes of the text logs at the resumed checkpoint
         if config.resume is not None:
             self._restore(Path(config.resume))
 
     def run(self) -> None:
         """Train until a stop condition or a signal; evaluate (not then) and save once more."""
         self._open_run_folder()
+        self._check_buffer()
         self.learner.distribute()
         if self.counters.best_score is None:  # a run folder without a ckpt_best
             self._evaluate()
@@ -241,7 +231,7 @@ class Trainer:
         self.report.evaluated(episode_lines(evaluation), fields)
         if counters.best_score is None or evaluation.mean_return > counters.best_score:
             counters.best_score = evaluation.mean_return
-            self._write_checkpoint(BEST_NAME)
+            self._write_checkpoint(BEST_NAME, replay_buffer=None)
 
     def _evaluate_and_save_where_due(self) -> None:
         """Do at the end of a cycle what the counters have passed a multiple for."""
@@ -256,9 +246,17 @@ class Trainer:
         return self.is_stopping
 
     def _save(self) -> None:
-        """Write the iteration checkpoint."""
+        """Write the iteration checkpoint, and before it the replay buffers if they are wanted."""
         self.counters.last_save_iter = self.train_iter
-        self._write_checkpoint(iteration_name(self.train_iter))
+        name, folder = None, self.folder / "ckpt"
+        if self.config.checkpoint.replay_buffer:
+            name = replay_buffer_name(self.train_iter, self.counters.envstep)
+            states = self.ranks.gather_on_main(self.buffer.state_dict())
+            if self.ranks.is_main:
+                save_replay_buffers(states, folder / name)
+        self._write_checkpoint(iteration_name(self.train_iter), replay_buffer=name)
+        if name is not None and self.ranks.is_main:
+            prune_replay_buffers(folder, kept=name)
 
     def _is_finished(self) -> bool:
         """Decide from values that are equal on all ranks."""
@@ -285,8 +283,16 @@ class Trainer:
         make_run_folder(self.folder)
         write_config_files(config_to_dict(self.config), self.folder)
         report, envstep = self.report, self.counters.envstep
-        report.log = RunLog(self.folder, train_iter=self.train_iter, envstep=envstep)
-        report.log.line("learner", f"Policy neural network architecture:\n{self.learner.model}")
+        if self.config.resume is None:  # of a run that left no checkpoint, nothing is kept
+            report.log = RunLog(
+                self.folder, train_iter=-1, envstep=-1, sizes=dict.fromkeys(CHANNELS, 0)
+            )
+        else:
+            report.log = RunLog(
+                self.folder, train_iter=self.train_iter, envstep=envstep, sizes=self.log_sizes
+            )
+        if not report.log.sizes()["learner"]:
+            report.log.line("learner", f"Policy neural network architecture:\n{self.learner.model}")
         report.progress = Progress(self.config.max_env_step, envstep)
         report.progress.say(f"run folder: {self.folder}")
 
@@ -307,22 +313,32 @@ class Trainer:
         self.evaluator.close()
         self.ranks.barrier()
 
-    def _write_checkpoint(self, name: str) -> None:
+    def _write_checkpoint(self, name: str, *, replay_buffer: str | None) -> None:
+        """Write a checkpoint file, which names that of its replay buffers."""
         if self.ranks.is_main:
-            save_checkpoint(self.state_dict(), self.folder / "ckpt" / name)
+            files = {"replay_buffer": replay_buffer, "log_sizes": self.report.log.sizes()}
+            save_checkpoint(self.state_dict() | files, self.folder / "ckpt" / name)
+
+    def _check_buffer(self) -> None:
+        """Say where a resumed run starts without replay buffers."""
+        is_missing = self.buffer.num_transitions == 0
+        if self.counters.envstep > 0 and self.ranks.any(is_missing):
+            self.counters.pending_updates = 0
+            self.report.progress.say(
+                f"no readable replay buffer is stored for {self.ranks.num_ranks} ranks: it fills "
+                "again with the restored policy before the first update"
+            )
 
     def _restore(self, path: Path) -> None:
         """Continue from a checkpoint; the score to beat is that of the run folder's ckpt_best."""
         state = load_checkpoint(path)
         check_same_shapes(self.learner.model.state_dict(), path, state)
-        has_optimizer = self.learner.load_state_dict(state)
-        if self.ranks.is_main and self.train_iter > 0 and not has_optimizer:
-            kind = self.config.policy.optim_type
-            print(f"resume={path}: no optimizer state for {kind}: it starts afresh")
+        self.learner.load_state_dict(state)
         self.counters = Counters(**state["counters"])
         self.report.has_warned_of_clipping = self.counters.has_warned_of_clipping
-        best = self.folder / "ckpt" / BEST_NAME
-        is_there = best.is_file()
-        self.counters.best_score = (
-            load_checkpoint(best)["counters"]["best_score"] if is_there else None
-        )
+        self.log_sizes = state.get("log_sizes", {})
+        self.counters.best_score = best_score(self.folder)
+        buffers = path.with_name(state.get("replay_buffer") or "none")
+        stored = load_replay_buffer(buffers, self.ranks.rank, self.ranks.num_ranks)
+        if stored is not None:
+            self.buffer.load_state_dict(stored)

@@ -120,9 +120,11 @@ def _tree_problems(folder: Path) -> Iterator[str]:
     wanted |= {"total_config.py", "formatted_total_config.py"}
     wanted |= {f"log/{name}/{name}_logger.txt" for name in CHANNELS}
     iterations = {name for name in found if re.fullmatch(r"ckpt/iteration_\d+\.pth\.tar", name)}
+    buffers = {n for n in found if re.fullmatch(r"ckpt/replay_buffer_\d+_\d+\.pth\.tar", n)}
     events = {name for name in found if re.fullmatch(r"log/serial/events\.out\.tfevents\..+", name)}
     yield from (f"missing: {name}" for name in sorted(wanted - found))
-    yield from (f"unexpected: {name}" for name in sorted(found - wanted - iterations - events))
+    known = wanted | iterations | buffers | events
+    yield from (f"unexpected: {name}" for name in sorted(found - known))
     extra = folders - {"ckpt", "log", "log/serial", *(f"log/{name}" for name in CHANNELS)}
     yield from (f"unexpected folder: {name}" for name in sorted(extra))
     if len(events) != 1:
@@ -185,7 +187,7 @@ def _checkpoint_problems(
 ) -> Iterator[str]:
     """Load every checkpoint with torch.load's defaults, and compare the best score with the log."""
     last: dict[str, Any] = {"last_iter": -1}
-    for path in sorted((folder / "ckpt").glob("*.pth.tar")):
+    for path in sorted((folder / "ckpt").glob("[ci]*.pth.tar")):
         try:
             state = torch.load(path)
         except Exception as error:  # whatever a broken file raises is the finding

@@ -6,6 +6,7 @@ Registered ids work in another process too: `env.env_id=tests.fake_envs:Counter-
 from __future__ import annotations
 
 import os
+import signal
 import time
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ class Counter(gymnasium.Env[np.ndarray, int]):
         fail_step: int | None = None,
         fail_rank: str | None = None,
         seconds: float = 0.0,
+        kill_step: int | None = None,
     ) -> None:
         """Configure the episodes.
 
@@ -54,6 +56,7 @@ class Counter(gymnasium.Env[np.ndarray, int]):
             fail_step: Raise RuntimeError at this step of the environment's life.
             fail_rank: Only on this rank of torchrun; None: on all.
             seconds: Time that a step takes.
+            kill_step: Kill the process at this step, on fail_rank, the first time torchrun starts.
         """
         self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
         self.action_space = spaces.Discrete(3)
@@ -61,6 +64,8 @@ class Counter(gymnasium.Env[np.ndarray, int]):
         self.reward, self.end = reward, end
         is_failing = fail_rank is None or os.environ.get("RANK") == fail_rank
         self.fail_step = fail_step if is_failing else None
+        is_first_start = os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0"
+        self.kill_step = kill_step if is_failing and is_first_start else None
         self.seconds = seconds
         self.num_steps = 0
         self.seeds: list[int] = []
@@ -85,6 +90,8 @@ class Counter(gymnasium.Env[np.ndarray, int]):
         self.num_steps += 1
         if self.num_steps == self.fail_step:
             raise RuntimeError("the counter was told to fail")
+        if self.num_steps == self.kill_step:
+            os.kill(os.getpid(), signal.SIGKILL)
         assert self.count < self.length, "stepped after the end"
         before = self._observation()
         time.sleep(self.seconds)
@@ -164,6 +171,7 @@ register("TruncatedCounter-v0", Counter, end="truncated")
 register("BothEndsCounter-v0", Counter, end="both", reward="action")
 register("SlowCounter-v0", Counter, min_length=20_000, max_length=20_000, seconds=0.005)
 register("StuckCounter-v0", Counter, seconds=300.0)
+register("KilledCounter-v0", Counter, fail_rank="1", kill_step=120)
 register("FailingCounter-v0", Counter, fail_step=60, fail_rank="1")
 register("Dict-v0", Odd)
 register("Image-v0", Odd, space="image")

@@ -199,14 +199,12 @@ def collected(run: Path, field: str) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize(("field", "counter"), [("envstep", "envstep"), ("episode", "episodes")])
 def test_counters_continue_over_resumes(resumed: Path, field: str, counter: str) -> None:
-    middle, at_4000 = (state_of(resumed.parent / n)["counters"] for n in ("middle", "at_4000"))
+    middle = state_of(resumed.parent / "middle")["counters"]
     phases = collected(resumed, field)
     assert phases[0][0] == 0
-    jumps = [
-        (before, start) for (_, before), (start, _) in itertools.pairwise(phases) if before != start
-    ]
-    # The only step back is to the older checkpoint that the second resume was told to take.
-    assert jumps == [(at_4000[counter], middle[counter])]
+    # The second resume starts from an older checkpoint, and cuts back what was logged after it.
+    assert all(before == start for (_, before), (start, _) in itertools.pairwise(phases))
+    assert middle[counter] in [before for before, _ in phases]
     assert phases[-1][1] == state_of(newest(resumed))["counters"][counter]
 
 

@@ -1,13 +1,21 @@
-"""Checkpoint files: written whole or not at all, read with torch.load's defaults."""
+"""Checkpoint files: written whole or not at all, read with torch.load's defaults.
+
+Replay buffers have files of their own, so that old ones can go while iteration checkpoints stay. A
+checkpoint names its buffers' file, which is written before it and whose name no other state has.
+"""
 
 from __future__ import annotations
 
 import os
 import pickle
+import re
 import struct
+import zipfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+import numpy as np
 import torch
 
 from lightzero_lite.runtime.lightzero_checkpoint import completed, is_lightzero
@@ -26,12 +34,18 @@ _UNREADABLE = (
     AttributeError,
     pickle.UnpicklingError,
     struct.error,
+    zipfile.BadZipFile,
 )
 
 
 def iteration_name(train_iter: int) -> str:
     """Return the file name of the checkpoint of a training iteration."""
     return f"iteration_{train_iter}.pth.tar"
+
+
+def replay_buffer_name(train_iter: int, envstep: int) -> str:
+    """Return the file name of the replay buffers of a state of the run."""
+    return f"replay_buffer_{train_iter}_{envstep}.pth.tar"
 
 
 def save_checkpoint(state: StateDict, path: Path) -> None:
@@ -42,10 +56,14 @@ def save_checkpoint(state: StateDict, path: Path) -> None:
         path: Final name; a file that stands there is replaced in one step.
     """
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with temporary.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+    except (OSError, RuntimeError) as error:  # torch hides what the system said in the second
+        temporary.unlink(missing_ok=True)
+        raise OSError(f"{path} cannot be written; the files before it are as they were") from error
     temporary.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -79,6 +97,92 @@ def load_checkpoint(path: Path, key: str = "resume") -> StateDict:
     if missing:
         raise UserError(f"{key}={path}: no MuZero checkpoint: it lacks {', '.join(missing)}")
     return cast(StateDict, state)
+
+
+def best_score(folder: Path) -> float | None:
+    """Return the score of a run folder's ckpt_best; None where it is missing or not readable."""
+    try:
+        score = load_checkpoint(folder / "ckpt" / BEST_NAME)["counters"]["best_score"]
+    except UserError:
+        return None
+    return None if score is None else float(score)
+
+
+def newest_checkpoint(
+    folder: Path, *, say: Callable[[str], None], is_exact: bool = False
+) -> Path | None:
+    """Return the newest good checkpoint of a run folder, by train_iter; None if there is none.
+
+    Args:
+        folder: The run folder.
+        say: Told, in one line each, of the files that are no good.
+        is_exact: Prefer any iteration checkpoint, which may have replay buffers, to ckpt_best.
+    """
+    ages: dict[Path, tuple[int, int]] = {}
+    for path in (folder / "ckpt").glob("*.pth.tar"):
+        if match := re.fullmatch(r"iteration_(\d+)\.pth\.tar", path.name):
+            ages[path] = (int(match[1]), 1)
+    best = folder / "ckpt" / BEST_NAME
+    if best.exists() and (state := _load_or_say(best, say)):
+        ages[best] = (-1 if is_exact else int(state["last_iter"]), 0)
+    newest_first = sorted(ages, key=lambda path: ages[path], reverse=True)
+    return next((path for path in newest_first if path == best or _load_or_say(path, say)), None)
+
+
+def _load_or_say(path: Path, say: Callable[[str], None]) -> StateDict | None:
+    """Read a checkpoint; say why it cannot be read."""
+    try:
+        return load_checkpoint(path)
+    except UserError as error:
+        reason = str(error).removeprefix(f"resume={path}: ").partition(": name another")[0]
+        say(f"resume=auto: passing over {path}: {reason}")
+        return None
+
+
+def save_replay_buffers(states: Sequence[StateDict], path: Path) -> None:
+    """Write the states of all ranks' replay buffers, in rank order, as a checkpoint is written."""
+    save_checkpoint({"replay_buffers": [_convert(state, _tensor) for state in states]}, path)
+
+
+def load_replay_buffer(path: Path, rank: int, num_ranks: int) -> StateDict | None:
+    """Return a rank's state; None where the file is not readable or of another number of ranks."""
+    try:
+        _check_sums(path)
+        # Mapped: a rank reads its own part only.
+        states = torch.load(path, map_location="cpu", mmap=True)["replay_buffers"]
+    except _UNREADABLE:
+        return None
+    return None if len(states) != num_ranks else cast(StateDict, _convert(states[rank], _array))
+
+
+def prune_replay_buffers(folder: Path, kept: str) -> None:
+    """Delete all files of replay buffers but one."""
+    for path in folder.glob("replay_buffer_*.pth.tar"):
+        if path.name != kept:
+            path.unlink()
+
+
+def _convert(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """Apply a function to what nested dictionaries hold."""
+    if isinstance(value, dict):
+        return {key: _convert(one, leaf) for key, one in value.items()}
+    return leaf(value)
+
+
+def _tensor(value: Any) -> Any:
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+def _array(value: Any) -> Any:
+    return value.numpy() if isinstance(value, torch.Tensor) else value
+
+
+def _check_sums(path: Path) -> None:
+    """Raise ValueError where the bytes are not those that were written; torch does not look."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as file:
+            if damaged := file.testzip():
+                raise ValueError(damaged)
 
 
 def check_same_shapes(

@@ -72,6 +72,14 @@ class Ranks:
         distributed.all_gather_object(values, value)
         return values  # type: ignore[return-value]
 
+    def gather_on_main(self, value: T) -> list[T]:
+        """Return every rank's value, in rank order, on rank 0; an empty list on the others."""
+        if self.num_ranks == 1:
+            return [value]
+        values: list[T | None] = [None] * self.num_ranks if self.is_main else []
+        distributed.gather_object(value, values if self.is_main else None)
+        return values  # type: ignore[return-value]
+
     def from_main(self, make: Callable[[], T]) -> T:
         """Make a value on rank 0 and return it on all ranks; its UserError is raised on all."""
         made = self.agreed(lambda: make() if self.is_main else None)
@@ -107,16 +115,16 @@ class Ranks:
     def post(self, note: str) -> None:
         """Leave a note that every rank can read at any time, without waiting for the others."""
         if self.num_ranks > 1:
-            _store().set(note, "")
+            self._store().set(note, "")
 
     def is_posted(self, note: str) -> bool:
         """Return whether some rank left the note."""
-        return self.num_ranks > 1 and bool(_store().check([note]))
+        return self.num_ranks > 1 and bool(self._store().check([note]))
 
     def pulse(self) -> None:
         """Give a sign of life to the ranks that wait in `gather_late`."""
         if self.num_ranks > 1:
-            _store().add("pulse", 1)
+            self._store().add("pulse", 1)
 
     def gather_late(self, value: T, *, is_leaving: Callable[[], bool]) -> list[T]:
         """Gather where ranks arrive far apart: the late ones may take any time that they pulse in.
@@ -128,7 +136,7 @@ class Ranks:
             is_leaving: True: wait in the collective, which notices a rank that is gone.
         """
         if self.num_ranks > 1:
-            store, start = _store(), time.monotonic()
+            store, start = self._store(), time.monotonic()
             arrivals, life, pause = store.add("arrivals", 1), 0, 0.001
             everyone = -(-arrivals // self.num_ranks) * self.num_ranks
             while store.add("arrivals", 0) < everyone and not is_leaving():
@@ -139,6 +147,10 @@ class Ranks:
                 time.sleep(pause)
                 pause = min(2 * pause, 0.05)
         return self.gather(value)
+
+    def _store(self) -> Any:
+        """Return the keys and values that all ranks can read and write."""
+        return distributed.distributed_c10d._get_default_store()
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -189,8 +201,13 @@ def joined_ranks(timeout: timedelta | None = None) -> Iterator[Ranks]:
         if ranks.num_local_ranks == ranks.num_ranks:
             _stay_on_loopback()
         has_gpus = torch.cuda.is_available() and torch.cuda.device_count() >= ranks.num_local_ranks
+        backend = "cpu:gloo,cuda:nccl" if has_gpus else "gloo"
         distributed.init_process_group(
-            "cpu:gloo,cuda:nccl" if has_gpus else "gloo", timeout=timeout
+            backend,
+            store=_store_of_this_start(ranks),
+            rank=ranks.rank,
+            world_size=ranks.num_ranks,
+            timeout=timeout,
         )
     try:
         yield ranks
@@ -199,16 +216,28 @@ def joined_ranks(timeout: timedelta | None = None) -> Iterator[Ranks]:
             distributed.destroy_process_group()
 
 
+def _store_of_this_start(ranks: Ranks) -> Any:
+    """Return the store through which the ranks find one another, without what dead ranks wrote.
+
+    torchrun keeps its store when it restarts the ranks of a host (torch 2.13), so that a rank could
+    wait for the address of a process that is gone.
+    """
+    is_kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    is_server = not is_kept and ranks.is_main
+    store = distributed.TCPStore(host, port, ranks.num_ranks, is_master=is_server)  # type: ignore[attr-defined]
+    if ranks.num_local_ranks < ranks.num_ranks:
+        # Hosts may count their restarts differently: see docs/cluster.md.
+        return store
+    number = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return distributed.PrefixStore(f"start_{number}", store)  # type: ignore[attr-defined]
+
+
 def _share_threads(num_local_ranks: int) -> None:
     """Give each rank its part of the cores, unless OMP_NUM_THREADS says otherwise."""
     if "OMP_NUM_THREADS" not in os.environ:
         num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         torch.set_num_threads(max(1, min(num_cores // num_local_ranks, _MAX_THREADS)))
-
-
-def _store() -> Any:
-    """Return the store through which the ranks found one another: keys that all can read."""
-    return distributed.distributed_c10d._get_default_store()
 
 
 _LONGEST_SILENCE = 600.0  # seconds without a sign of life before a collective judges the late rank

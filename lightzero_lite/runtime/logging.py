@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,6 +32,10 @@ class NullLog:
     def scalars(self, channel: str, fields: Fields, *, train_iter: int, envstep: int) -> None:
         """Write the numbers among the fields to TensorBoard, over both counters."""
 
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each channel's text file in bytes."""
+        return {}
+
     def close(self) -> None:
         """Flush and close all files."""
 
@@ -42,14 +47,27 @@ class RunLog(NullLog):
     `<channel>_iter/<field>` over train_iter and `<channel>_step/<field>` over envstep.
     """
 
-    def __init__(self, folder: Path, *, train_iter: int = 0, envstep: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        train_iter: int = 0,
+        envstep: int = 0,
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
         """Open the log tree of a run folder, continuing what is there.
 
         Args:
             folder: The run folder.
             train_iter: Training iteration to go on from; points past it are taken out.
             envstep: The same in env steps.
+            sizes: Bytes of each channel's text file to keep; a shorter file is kept whole.
         """
+        for channel, size in (sizes or {}).items():
+            path = _text_path(folder, channel)
+            if path.exists() and path.stat().st_size > size:
+                os.truncate(path, size)
+        self.folder = folder
         self.texts = {channel: _text_logger(folder, channel) for channel in CHANNELS}
         serial = folder / "log" / "serial"
         serial.mkdir(parents=True, exist_ok=True)
@@ -85,6 +103,10 @@ class RunLog(NullLog):
                     self.writer.add_scalar(tag, value, step)
                     self.last_steps[tag] = step
 
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each channel's text file in bytes."""
+        return {channel: _text_path(self.folder, channel).stat().st_size for channel in CHANNELS}
+
     def close(self) -> None:
         """Flush and close all files."""
         self.writer.close()
@@ -101,9 +123,13 @@ def table_text(fields: Fields) -> str:
     return tabulate(rows, headers=["Name", "Value"], tablefmt="github", disable_numparse=True)
 
 
+def _text_path(folder: Path, channel: str) -> Path:
+    return folder / "log" / channel / f"{channel}_logger.txt"
+
+
 def _text_logger(folder: Path, channel: str) -> logging.Logger:
     """Open log/<channel>/<channel>_logger.txt for appending."""
-    path = folder / "log" / channel / f"{channel}_logger.txt"
+    path = _text_path(folder, channel)
     path.parent.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("[%(asctime)s][%(levelname)s]: %(message)s"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from lightzero_lite.config import Config
 from lightzero_lite.types import UserError
 
+AUTO = "auto"  # resume=auto: the newest good checkpoint of the folder, if there is one
 _OWN_NAMES = ("ckpt", "log", "total_config.py", "formatted_total_config.py")
 
 
@@ -15,7 +16,7 @@ def run_folder(config: Config) -> Path:
     """Return the run folder: exp_name, else the resumed run's, else one named by the run."""
     if config.exp_name is not None:
         return Path(config.exp_name)
-    if config.resume is not None:
+    if config.resume not in (None, AUTO):
         path = Path(config.resume)
         if path.resolve().parent.name == "ckpt":
             return path.parent.parent
@@ -33,6 +34,8 @@ def check_run_folder(folder: Path, resume: str | None) -> None:
     for path in (folder, *folder.parents):
         if path.exists() and not path.is_dir():
             raise UserError(f"exp_name={folder}: {path} is a file: choose another name")
+    if resume == AUTO:  # the folder may hold a run that ended before its first checkpoint
+        return
     if resume is not None and Path(resume).resolve().parent.parent == folder.resolve():
         return
     taken = [name for name in _OWN_NAMES if (folder / name).exists()]
