@@ -333,7 +333,10 @@ class Trainer:
         """Continue from a checkpoint; the score to beat is that of the run folder's ckpt_best."""
         state = load_checkpoint(path)
         check_same_shapes(self.learner.model.state_dict(), path, state)
-        self.learner.load_state_dict(state)
+        has_optimizer = self.learner.load_state_dict(state)
+        if self.ranks.is_main and self.train_iter > 0 and not has_optimizer:
+            kind = self.config.policy.optim_type
+            print(f"resume={path}: no optimizer state for {kind}: it starts afresh")
         self.counters = Counters(**state["counters"])
         self.report.has_warned_of_clipping = self.counters.has_warned_of_clipping
         self.log_sizes = state.get("log_sizes", {})
