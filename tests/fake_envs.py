@@ -44,6 +44,7 @@ class Counter(gymnasium.Env[np.ndarray, int]):
         fail_rank: str | None = None,
         seconds: float = 0.0,
         kill_step: int | None = None,
+        fail_reset: int | None = None,
     ) -> None:
         """Configure the episodes.
 
@@ -57,6 +58,7 @@ class Counter(gymnasium.Env[np.ndarray, int]):
             fail_rank: Only on this rank of torchrun; None: on all.
             seconds: Time that a step takes.
             kill_step: Kill the process at this step, on fail_rank, the first time torchrun starts.
+            fail_reset: Raise RuntimeError at this reset, on fail_rank.
         """
         self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
         self.action_space = spaces.Discrete(3)
@@ -64,6 +66,7 @@ class Counter(gymnasium.Env[np.ndarray, int]):
         self.reward, self.end = reward, end
         is_failing = fail_rank is None or os.environ.get("RANK") == fail_rank
         self.fail_step = fail_step if is_failing else None
+        self.fail_reset = fail_reset if is_failing else None
         is_first_start = os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0"
         self.kill_step = kill_step if is_failing and is_first_start else None
         self.seconds = seconds
@@ -78,6 +81,8 @@ class Counter(gymnasium.Env[np.ndarray, int]):
         super().reset(seed=seed)
         assert seed is not None, "the program seeds every episode"
         self.seeds.append(seed)
+        if len(self.seeds) == self.fail_reset:
+            raise RuntimeError("the counter was told to fail to reset")
         self.length = int(self.np_random.integers(self.min_length, self.max_length + 1))
         self.key = seed % 1000 / 1000
         self.is_terminating = self.end == "terminated" or (self.end == "both" and seed % 2 == 0)
@@ -173,6 +178,8 @@ register("SlowCounter-v0", Counter, min_length=20_000, max_length=20_000, second
 register("StuckCounter-v0", Counter, seconds=300.0)
 register("KilledCounter-v0", Counter, fail_rank="1", kill_step=120)
 register("FailingCounter-v0", Counter, fail_step=60, fail_rank="1")
+register("FailingEvaluation-v0", Counter, fail_step=5, fail_rank="1")
+register("FailingReset-v0", Counter, fail_reset=2, fail_rank="1")
 register("Dict-v0", Odd)
 register("Image-v0", Odd, space="image")
 register("Sequence-v0", Odd, space="sequence")
