@@ -88,15 +88,7 @@ class Collector:
             finished = sorted(play_episodes(self.envs, seeds, decide), key=lambda one: one.number)
         except StopRequestedError:
             is_whole = False
-        own = [
-            EpisodeSummary(
-                number=offset + one.number,
-                env=self.first_env + one.env,
-                episode_return=float(one.episode.rewards.sum(dtype=np.float64)),
-                num_steps=len(one.episode.actions),
-            )
-            for one in finished
-        ]
+        own = [one.summary(first_number=offset, first_env=self.first_env) for one in finished]
         seconds = time.perf_counter() - start
         everyone = self.ranks.gather_late((is_whole, own, seconds), is_leaving=self.stop.look)
         if not all(whole for whole, _, _ in everyone):

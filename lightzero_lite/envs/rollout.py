@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lightzero_lite.envs.factory import VectorEnv
-from lightzero_lite.types import Episode, Float32Array, Int32Array
+from lightzero_lite.types import Episode, EpisodeSummary, Float32Array, Int32Array
 
 
 class Decisions(NamedTuple):
@@ -26,6 +26,15 @@ class FinishedEpisode(NamedTuple):
     number: int  # its place in the given seeds
     env: int  # the environment that played it
     episode: Episode
+
+    def summary(self, *, first_number: int, first_env: int) -> EpisodeSummary:
+        """Return what the logs need, numbered over all ranks from this rank's first."""
+        return EpisodeSummary(
+            number=first_number + self.number,
+            env=first_env + self.env,
+            episode_return=float(self.episode.rewards.sum(dtype=np.float64)),
+            num_steps=len(self.episode.actions),
+        )
 
 
 class _Recorder:
