@@ -105,7 +105,7 @@ def test_variables_of_another_job_are_not_believed(monkeypatch: pytest.MonkeyPat
 
 
 def test_more_ranks_than_gpus_are_refused_where_gpus_were_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -116,4 +116,8 @@ def test_more_ranks_than_gpus_are_refused_where_gpus_were_asked_for(
         "device=cuda: this host runs 2 ranks but has 1 GPUs: start fewer ranks, or set device=cpu"
     )
     assert choose_device("auto", ranks) == torch.device("cpu")
+    assert capsys.readouterr().out == ""  # rank 0 of the host says it, once
+    assert choose_device("auto", Ranks(num_ranks=2, num_local_ranks=2)) == torch.device("cpu")
+    line = "device=auto: this host runs 2 ranks but has 1 GPUs: all ranks use the CPU\n"
+    assert capsys.readouterr().out == line
     assert choose_device("cpu", Ranks()) == torch.device("cpu")

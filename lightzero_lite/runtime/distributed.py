@@ -174,6 +174,9 @@ def choose_device(requested: str, ranks: Ranks) -> torch.device:
             f"device=cuda: this host runs {ranks.num_local_ranks} ranks but has {num_gpus} GPUs: "
             "start fewer ranks, or set device=cpu"
         )
+    if requested == "auto" and 0 < num_gpus < ranks.num_local_ranks and ranks.local_rank == 0:
+        counts = f"{ranks.num_local_ranks} ranks but has {num_gpus} GPUs"
+        print(f"device=auto: this host runs {counts}: all ranks use the CPU", flush=True)
     if requested == "cpu" or num_gpus < ranks.num_local_ranks:
         return torch.device("cpu")
     device = torch.device("cuda", ranks.local_rank)
