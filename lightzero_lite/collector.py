@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
 import numpy as np
 
 from lightzero_lite.config import Config
 from lightzero_lite.envs.factory import VectorEnv
-from lightzero_lite.envs.rollout import Decisions, FinishedEpisode, play_episodes
+from lightzero_lite.envs.rollout import Decisions
+from lightzero_lite.joint_play import play_jointly
 from lightzero_lite.predictor import Predictor
 from lightzero_lite.runtime.distributed import Ranks, share, share_offset
 from lightzero_lite.runtime.logging import Fields
 from lightzero_lite.runtime.seeding import Role, integer_seed, stream
-from lightzero_lite.runtime.signals import StopRequest, StopRequestedError
+from lightzero_lite.runtime.signals import StopRequest
 from lightzero_lite.types import Episode, EpisodeSummary, Float32Array, SearchFn
 
 
@@ -70,7 +70,6 @@ class Collector:
         Returns:
             None, on all ranks, where one of them was asked to end and gave its episodes up.
         """
-        start = time.perf_counter()
         seed, rank, num_ranks = self.config.seed, self.ranks.rank, self.ranks.num_ranks
         offset = share_offset(phase.num_episodes, rank, num_ranks)
         count = share(phase.num_episodes, rank, num_ranks)
@@ -79,25 +78,18 @@ class Collector:
         rng = stream(seed, Role.COLLECT_SEARCH, rank, phase.number)
 
         def decide(observations: Float32Array) -> Decisions:
-            self.stop.check()
             return self._decide(observations, search, phase.eps, rng)
 
-        is_whole = True
-        finished: list[FinishedEpisode] = []
-        try:
-            finished = sorted(play_episodes(self.envs, seeds, decide), key=lambda one: one.number)
-        except StopRequestedError:
-            is_whole = False
-        own = [one.summary(first_number=offset, first_env=self.first_env) for one in finished]
-        seconds = time.perf_counter() - start
-        everyone = self.ranks.gather_late((is_whole, own, seconds), is_leaving=self.stop.look)
-        if not all(whole for whole, _, _ in everyone):
-            return None
-        return Collected(
-            episodes=[one.episode for one in finished],
-            summaries=[summary for _, summaries, _ in everyone for summary in summaries],
-            seconds=max(seconds for _, _, seconds in everyone),
+        played = play_jointly(
+            self.envs,
+            seeds,
+            decide,
+            first_number=offset,
+            first_env=self.first_env,
+            ranks=self.ranks,
+            stop=self.stop,
         )
+        return None if played is None else Collected(*played)
 
     def close(self) -> None:
         """Close the environments."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -10,13 +9,14 @@ import numpy as np
 
 from lightzero_lite.config import Config
 from lightzero_lite.envs.factory import VectorEnv
-from lightzero_lite.envs.rollout import Decisions, FinishedEpisode, play_episodes
+from lightzero_lite.envs.rollout import Decisions
+from lightzero_lite.joint_play import play_jointly
 from lightzero_lite.predictor import Predictor
 from lightzero_lite.runtime.checkpoint import iteration_name
 from lightzero_lite.runtime.distributed import Ranks, share, share_offset
 from lightzero_lite.runtime.logging import Fields
 from lightzero_lite.runtime.seeding import Role, integer_seed, stream
-from lightzero_lite.runtime.signals import StopRequest, StopRequestedError
+from lightzero_lite.runtime.signals import StopRequest
 from lightzero_lite.types import EpisodeSummary, Float32Array, SearchFn
 
 
@@ -59,31 +59,25 @@ class Evaluator:
         Returns:
             None, on all ranks, where one of them was asked to end and gave its episodes up.
         """
-        start = time.perf_counter()
         seed, episodes = self.config.seed, range(self.offset, self.offset + self.count)
         seeds = [integer_seed(seed, Role.EVALUATE_ENV, episode) for episode in episodes]
         rng = stream(seed, Role.EVALUATE_SEARCH, self.ranks.rank)
 
         def decide(observations: Float32Array) -> Decisions:
-            self.stop.check()
             root = self.predictor.initial(observations)
             output = search(root, self.predictor.recurrent_fn, rng=rng)
             return Decisions(output.action, output.root_value, root.value, output.action_weights)
 
-        is_whole = True
-        finished: list[FinishedEpisode] = []
-        try:
-            finished = list(play_episodes(self.envs, seeds, decide))
-        except StopRequestedError:
-            is_whole = False
-        own = [one.summary(first_number=self.offset, first_env=self.first_env) for one in finished]
-        seconds = time.perf_counter() - start
-        everyone = self.ranks.gather_late((is_whole, own, seconds), is_leaving=self.stop.look)
-        if not all(whole for whole, _, _ in everyone):
-            return None
-        summaries = [summary for _, summaries, _ in everyone for summary in summaries]
-        slowest = max(seconds for _, _, seconds in everyone)
-        return Evaluation(sorted(summaries, key=lambda one: one.number), slowest)
+        played = play_jointly(
+            self.envs,
+            seeds,
+            decide,
+            first_number=self.offset,
+            first_env=self.first_env,
+            ranks=self.ranks,
+            stop=self.stop,
+        )
+        return None if played is None else Evaluation(played.summaries, played.seconds)
 
     def close(self) -> None:
         """Close the environments."""

@@ -173,9 +173,8 @@ class Trainer:
     def _plan_updates(self) -> None:
         """Decide how many updates the collected env steps are worth."""
         policy, counters = self.config.policy, self.counters
-        (stored,) = self.ranks.sum([self.buffer.num_transitions])
-        fewest = min(self.ranks.gather(self.buffer.num_transitions))
-        if stored < max(policy.train_start_after_envsteps, 1) or fewest == 0:
+        stored = self.ranks.gather(self.buffer.num_transitions)
+        if sum(stored) < max(policy.train_start_after_envsteps, 1) or min(stored) == 0:
             return
         count = policy.update_per_collect
         if count is None:

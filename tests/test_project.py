@@ -62,6 +62,7 @@ FLOORS = {
     "search/policies.py": 3,
     "replay/buffer.py": 3,
     "building.py": 4,
+    "joint_play.py": 3,
     "collector.py": 4,
     "evaluator.py": 4,
     "reanalyzer.py": 4,

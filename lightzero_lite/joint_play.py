@@ -1,0 +1,69 @@
+"""Playing a phase's episodes on all ranks, each its share, to the end or not at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from lightzero_lite.envs.factory import VectorEnv
+from lightzero_lite.envs.rollout import Decisions, FinishedEpisode, play_episodes
+from lightzero_lite.runtime.distributed import Ranks
+from lightzero_lite.runtime.signals import StopRequest, StopRequestedError
+from lightzero_lite.types import Episode, EpisodeSummary, Float32Array
+
+
+class Played(NamedTuple):
+    """What a phase brought."""
+
+    episodes: list[Episode]  # this rank's own, in the order of their seeds
+    summaries: list[EpisodeSummary]  # of all ranks, in the order of their seeds
+    seconds: float  # of the slowest rank
+
+
+def play_jointly(
+    envs: VectorEnv,
+    seeds: Sequence[int],
+    decide: Callable[[Float32Array], Decisions],
+    *,
+    first_number: int,
+    first_env: int,
+    ranks: Ranks,
+    stop: StopRequest,
+) -> Played | None:
+    """Play this rank's episodes and wait for those of the others.
+
+    Args:
+        envs: This rank's environments.
+        seeds: Reset seeds of this rank's episodes.
+        decide: Answers observations [n, O] of the environments in play.
+        first_number: Episodes of the phase that the ranks before this one play.
+        first_env: Environments of the ranks before this one.
+        ranks: The processes of the run.
+        stop: Looked at before every decision.
+
+    Returns:
+        None, on all ranks, where one of them was asked to end and gave its episodes up.
+    """
+
+    def decide_or_stop(observations: Float32Array) -> Decisions:
+        stop.check()
+        return decide(observations)
+
+    start = time.perf_counter()
+    is_whole = True
+    finished: list[FinishedEpisode] = []
+    try:
+        finished = sorted(play_episodes(envs, seeds, decide_or_stop), key=lambda one: one.number)
+    except StopRequestedError:
+        is_whole = False
+    own = [one.summary(first_number=first_number, first_env=first_env) for one in finished]
+    seconds = time.perf_counter() - start
+    everyone = ranks.gather_late((is_whole, own, seconds), is_leaving=stop.look)
+    if not all(whole for whole, _, _ in everyone):
+        return None
+    return Played(
+        episodes=[one.episode for one in finished],
+        summaries=[summary for _, summaries, _ in everyone for summary in summaries],
+        seconds=max(seconds for _, _, seconds in everyone),
+    )
