@@ -14,7 +14,7 @@ from lightzero_lite.runtime.distributed import Ranks, choose_device, joined_rank
 from lightzero_lite.runtime.lightzero_checkpoint import taken_options, with_model_options
 from lightzero_lite.runtime.run_folder import AUTO, check_run_folder, run_folder
 from lightzero_lite.runtime.signals import StopRequest
-from lightzero_lite.runtime.user_errors import one_line_errors
+from lightzero_lite.runtime.user_errors import one_line_errors, quiet_broken_pipe
 from lightzero_lite.sweep import expanded
 from lightzero_lite.trainer import Trainer
 from lightzero_lite.types import UserError
@@ -25,7 +25,8 @@ def main() -> None:
     with joined_ranks() as ranks, StopRequest(ranks) as stop:
         if {"-h", "--help"} & set(sys.argv[1:]):
             if ranks.is_main:
-                print(help_text())
+                with quiet_broken_pipe():
+                    print(help_text())
             return
         with one_line_errors(ranks):
             runs = ranks.agreed(lambda: _runs(sys.argv[1:], ranks))

@@ -25,6 +25,7 @@ from lightzero_lite.envs.factory import EnvShape
 from lightzero_lite.learner import Learner
 from lightzero_lite.replay import ReplayBuffer
 from lightzero_lite.runtime.distributed import Ranks
+from lightzero_lite.runtime.user_errors import quiet_broken_pipe
 from lightzero_lite.types import Episode
 
 CARTPOLE = EnvShape(observation_dim=4, action_num=2, max_episode_steps=500)
@@ -81,6 +82,7 @@ def median_seconds(act: Callable[[], object], repeats: int) -> float:
     return float(np.median(times))
 
 
+@quiet_broken_pipe()
 def main() -> None:
     """Print one line a figure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

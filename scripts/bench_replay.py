@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lightzero_lite.replay import ReplayBuffer
+from lightzero_lite.runtime.user_errors import quiet_broken_pipe
 from lightzero_lite.types import Episode
 
 MAX_EPISODE_STEPS = 500
@@ -91,6 +92,7 @@ def benchmark(args: argparse.Namespace, use_priority: bool) -> None:
     print(f"  memory                   {buffer.memory_bytes / 1e6:10.1f} MB")
 
 
+@quiet_broken_pipe()
 def main() -> None:
     """Run the benchmark without priorities, with them, or both."""
     args = parse_arguments()

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lightzero_lite.runtime.distributed import Ranks, joined_ranks
+from lightzero_lite.runtime.user_errors import quiet_broken_pipe
 from lightzero_lite.train import build_trainer
 from lightzero_lite.trainer import Trainer
 
@@ -110,6 +111,7 @@ def launch(num_ranks: int, scale: int, seconds: float, overrides: Sequence[str])
         return answer
 
 
+@quiet_broken_pipe()
 def main() -> None:
     """Print a line for each number of ranks and each way to share."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])

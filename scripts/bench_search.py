@@ -26,6 +26,7 @@ from lightzero_lite.config import load_config
 from lightzero_lite.envs.factory import VectorEnv
 from lightzero_lite.networks import MuZeroModelMLP, NetworkShape
 from lightzero_lite.predictor import Predictor
+from lightzero_lite.runtime.user_errors import quiet_broken_pipe
 from lightzero_lite.search import TreeCache, gumbel_muzero_policy, muzero_policy, policies
 from lightzero_lite.types import Float32Array, RecurrentOutput, RootOutput, SearchOutput
 
@@ -300,6 +301,7 @@ def mctx_move(args: argparse.Namespace, model: MuZeroModelMLP) -> Move:
     return lambda observations: jax.block_until_ready(search(next(keys), observations))
 
 
+@quiet_broken_pipe()
 def main() -> None:
     """Print a table."""
     args = parse_arguments()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lightzero_lite.config import Config, config_to_dict, load_config
 from lightzero_lite.reference import help_text, options
+from lightzero_lite.runtime.user_errors import quiet_broken_pipe
 from lightzero_lite.sections import known_keys
 from lightzero_lite.train import main
 from tests.launch import ROOT, launch
@@ -52,6 +55,21 @@ def test_help_prints_every_option_and_ends_well(
     for option in options():
         at = lines.index(f"{option.key}={option.default}")
         assert " ".join(lines[at + 1 :]).split("  ")[2].startswith(option.sentence[:40])
+
+
+@pytest.mark.parametrize("program", [main, quiet_broken_pipe()(lambda: print("line\n" * 99_999))])
+def test_a_reader_who_leaves_ends_no_program_in_a_traceback(
+    program: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # What `train.py --help | head` comes to: the reading end of the pipe is closed.
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        monkeypatch.setattr(sys, "argv", ["train.py", "--help"])
+        monkeypatch.setattr(sys, "stdout", pipe)
+        program()
+        print("this goes nowhere")
+    assert capsys.readouterr() == ("", "")
 
 
 def test_the_module_runs_as_a_program_from_any_folder(tmp_path: Path) -> None:
