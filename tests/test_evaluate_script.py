@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from lightzero_lite.loading import load_subject
 from lightzero_lite.runtime.distributed import Ranks
 from lightzero_lite.train import build_trainer
 from tests.launch import ROOT, TINY
@@ -89,12 +90,11 @@ def test_lightzeros_checkpoints_play_cartpole(name: str, evaluate: Evaluate) -> 
 
 @pytest.mark.parametrize("name", ["residual", "plain"])
 def test_lightzeros_weights_arrive_in_the_search(name: str) -> None:
-    subject = SCRIPT["load_subject"]([f"ckpt={GOLDEN / f'lightzero_{name}.pth.tar'}"], Ranks())
+    subject = load_subject([f"ckpt={GOLDEN / f'lightzero_{name}.pth.tar'}"], Ranks())
     expected = np.load(GOLDEN / f"lightzero_{name}_io.npz")
-    root = subject.evaluator.predictor.initial(expected["obs"])
+    root = subject.predictor.initial(expected["obs"])
     np.testing.assert_allclose(root.prior_logits, expected["policy_logits_0"], atol=1e-4)
     np.testing.assert_allclose(root.value, expected["value_scalar_0"][:, 0], rtol=2e-4)
-    subject.evaluator.close()
 
 
 PLAIN = f"ckpt={GOLDEN / 'lightzero_plain.pth.tar'}"
@@ -128,4 +128,4 @@ def test_a_mistake_is_one_line(
 def test_a_group_cannot_replace_what_a_checkpoint_stores(run_folder: Path) -> None:
     path = f"ckpt={last_checkpoint(run_folder)}"
     with pytest.raises(ValueError, match="env is a section: set its keys"):
-        SCRIPT["load_subject"]([path, "env=acrobot"], Ranks())
+        load_subject([path, "env=acrobot"], Ranks())

@@ -14,6 +14,7 @@ import pytest
 from lightzero_lite.config import Config, EnvConfig, config_to_dict
 from lightzero_lite.runtime.config_files import write_config_files
 from lightzero_lite.runtime.logging import RunLog
+from lightzero_lite.runtime.run_reader import PANELS, read_run, run_folders
 from tests.launch import ROOT
 
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "plot.py"))
@@ -34,7 +35,7 @@ def write_run(folder: Path, returns: list[float], **options: Any) -> Path:
 
 
 def test_scalars_and_options_are_read_back(tmp_path: Path) -> None:
-    run = SCRIPT["read_run"](write_run(tmp_path / "run", [1, 2, 4], seed=5))
+    run = read_run(write_run(tmp_path / "run", [1, 2, 4], seed=5))
     curve = run.curves["evaluator_step/reward_mean"]
     assert curve.envsteps.tolist() == [0, 100, 200]
     assert curve.values.tolist() == [1, 2, 4]
@@ -49,13 +50,13 @@ def test_a_pause_before_a_resume_is_no_training_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_run(tmp_path / "run", [1, 2])
-    first = SCRIPT["read_run"](folder).curves["buffer_step/current_have"].seconds[-1]
+    first = read_run(folder).curves["buffer_step/current_have"].seconds[-1]
     clock = time.time
     monkeypatch.setattr(time, "time", lambda: clock() + 3600)
     log = RunLog(folder, train_iter=1, envstep=100)
     log.scalars("buffer", {"current_have": 200}, train_iter=2, envstep=200)
     log.close()
-    curve = SCRIPT["read_run"](folder).curves["buffer_step/current_have"]
+    curve = read_run(folder).curves["buffer_step/current_have"]
     assert curve.envsteps.tolist() == [0, 100, 200]
     assert first <= curve.seconds[-1] < first + 10
 
@@ -64,9 +65,9 @@ def test_runs_are_grouped_by_all_but_the_seed(tmp_path: Path) -> None:
     for seed in (0, 1):
         write_run(tmp_path / f"a{seed}", [1], seed=seed)
     write_run(tmp_path / "b", [1], max_env_step=77)
-    folders = SCRIPT["run_folders"]([tmp_path, tmp_path / "b"])
+    folders = run_folders([tmp_path, tmp_path / "b"])
     assert [folder.name for folder in folders] == ["a0", "a1", "b"]
-    groups = SCRIPT["grouped"]([SCRIPT["read_run"](folder) for folder in folders])
+    groups = SCRIPT["grouped"]([read_run(folder) for folder in folders])
     assert {label: [run.folder.name for run in runs] for label, runs in groups.items()} == {
         "max_env_step 200000 (2 seeds)": ["a0", "a1"],
         "max_env_step 77 (1 run)": ["b"],
@@ -102,7 +103,7 @@ def test_pictures_are_written_and_name_what_they_show(
     assert {path for path in tmp_path.rglob("*") if path.is_file()} - before == set(pictures)
     assert pictures[0].read_bytes().startswith(b"\x89PNG")
     text = pictures[1].read_text()
-    for panel in SCRIPT["PANELS"]:
+    for panel in PANELS:
         assert panel.title in text
     for words in ("env steps", "seconds", "mean return", "2 seeds", "stop_value 9"):
         assert words in text
