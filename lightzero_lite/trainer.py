@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
 from lightzero_lite.building import collect_search, greedy_search, network_shape
 from lightzero_lite.collector import Collector, CollectPhase, CollectTotals, collector_fields
-from lightzero_lite.config import Config, config_to_dict
+from lightzero_lite.config import Config
 from lightzero_lite.counters import Counters
 from lightzero_lite.envs.factory import VectorEnv, env_shape
 from lightzero_lite.evaluator import Evaluator, episode_lines, evaluator_fields
@@ -19,28 +17,12 @@ from lightzero_lite.predictor import Predictor
 from lightzero_lite.reanalyzer import Reanalyzer
 from lightzero_lite.replay import ReplayBuffer
 from lightzero_lite.reporting import Reporter
-from lightzero_lite.runtime.checkpoint import (
-    BEST_NAME,
-    best_score,
-    check_same_shapes,
-    iteration_name,
-    load_checkpoint,
-    load_replay_buffer,
-    prune_replay_buffers,
-    replay_buffer_name,
-    save_checkpoint,
-    save_replay_buffers,
-)
-from lightzero_lite.runtime.config_files import write_config_files
 from lightzero_lite.runtime.distributed import Ranks, share
-from lightzero_lite.runtime.logging import CHANNELS, RunLog
-from lightzero_lite.runtime.progress import Progress
-from lightzero_lite.runtime.run_folder import make_run_folder
 from lightzero_lite.runtime.schedules import linear
 from lightzero_lite.runtime.seeding import Role, integer_seed, stream
 from lightzero_lite.runtime.signals import StopRequest
+from lightzero_lite.saving import RunFiles
 from lightzero_lite.search import TreeCache
-from lightzero_lite.types import StateDict
 
 UPDATES_A_LOOK = 8  # updates between two joint looks at the signals, each of which is a collective
 
@@ -62,7 +44,7 @@ class Trainer:
         Raises:
             UserError: The environment or the checkpoint does not fit.
         """
-        self.config, self.folder, self.ranks = config, folder, ranks
+        self.config, self.ranks = config, ranks
         self.stop = stop or StopRequest()
         self.is_stopping = False  # a signal ends the run; the same on all ranks
         policy = config.policy
@@ -91,19 +73,23 @@ class Trainer:
             reanalyze_ratio=policy.reanalyze_ratio,
         )
         self.counters = Counters()
-        self.report = Reporter(ranks, learner_freq=config.log.learner_freq)
-        self.log_sizes: dict[str, int] = {}  # bytes of the text logs at the resumed checkpoint
+        self.files = RunFiles(
+            config, folder=folder, ranks=ranks, learner=self.learner, buffer=self.buffer
+        )
         if config.resume is not None:
-            self._restore(Path(config.resume))
+            self.counters = self.files.restore(Path(config.resume))
+        self.report = Reporter(ranks, learner_freq=config.log.learner_freq)
+        self.report.has_warned_of_clipping = self.counters.has_warned_of_clipping
 
     def run(self) -> None:
         """Train until a stop condition or a signal; evaluate (not then) and save once more."""
-        self._open_run_folder()
-        self._check_buffer()
+        self.files.open(self.counters)
+        self.report.log, self.report.progress = self.files.log, self.files.progress
+        self.files.check_buffer(self.counters)
         self.learner.distribute()
         if self.counters.best_score is None:  # a run folder without a ckpt_best
             self._evaluate()
-            self._save()
+            self.files.save(self.counters)
         self._learn()  # what a stopped run still owes
         self._evaluate_and_save_where_due()
         while not (self.is_stopping or self._is_finished()):
@@ -113,27 +99,13 @@ class Trainer:
         if self.counters.last_eval_iter < self.train_iter:
             self._evaluate()
         if self.is_stopping or self.counters.last_save_iter < self.train_iter:
-            self._save()
+            self.files.save(self.counters)
         self._close()
 
     @property
     def train_iter(self) -> int:
         """Updates so far, over all resumes."""
         return self.learner.train_iter
-
-    def state_dict(self) -> StateDict:
-        """Return all that a resumed run needs, as plain tensors and Python values.
-
-        Random streams and schedules are functions of the seed and of these counters.
-        """
-        return {
-            **self.learner.state_dict(),
-            "last_step": self.counters.envstep,
-            "counters": asdict(self.counters),
-            "config": config_to_dict(self.config),
-            "num_ranks": self.ranks.num_ranks,
-            "versions": {name: version(name) for name in ("torch", "numpy", "gymnasium")},
-        }
 
     def _collect(self) -> None:
         """Play a collect phase and store this rank's episodes."""
@@ -230,32 +202,19 @@ class Trainer:
         self.report.evaluated(episode_lines(evaluation), fields)
         if counters.best_score is None or evaluation.mean_return > counters.best_score:
             counters.best_score = evaluation.mean_return
-            self._write_checkpoint(BEST_NAME, replay_buffer=None)
+            self.files.save_best(counters)
 
     def _evaluate_and_save_where_due(self) -> None:
         """Do at the end of a cycle what the counters have passed a multiple for."""
         if self._is_due(self.config.policy.eval_freq, self.counters.last_eval_iter):
             self._evaluate()
         if self._is_due(self.config.checkpoint.save_freq, self.counters.last_save_iter):
-            self._save()
+            self.files.save(self.counters)
 
     def _agree_on_stop(self) -> bool:
         """Return, the same on all ranks, whether one of them was asked to end."""
         self.is_stopping = self.is_stopping or self.ranks.any(self.stop.look())
         return self.is_stopping
-
-    def _save(self) -> None:
-        """Write the iteration checkpoint, and before it the replay buffers if they are wanted."""
-        self.counters.last_save_iter = self.train_iter
-        name, folder = None, self.folder / "ckpt"
-        if self.config.checkpoint.replay_buffer:
-            name = replay_buffer_name(self.train_iter, self.counters.envstep)
-            states = self.ranks.gather_on_main(self.buffer.state_dict())
-            if self.ranks.is_main:
-                save_replay_buffers(states, folder / name)
-        self._write_checkpoint(iteration_name(self.train_iter), replay_buffer=name)
-        if name is not None and self.ranks.is_main:
-            prune_replay_buffers(folder, kept=name)
 
     def _is_finished(self) -> bool:
         """Decide from values that are equal on all ranks."""
@@ -275,26 +234,6 @@ class Trainer:
         """Return whether train_iter has passed a multiple of `every` since last_iter."""
         return self.train_iter // every > max(last_iter, 0) // every
 
-    def _open_run_folder(self) -> None:
-        """Make the run folder and start the logs, on rank 0."""
-        if not self.ranks.is_main:
-            return
-        make_run_folder(self.folder)
-        write_config_files(config_to_dict(self.config), self.folder)
-        report, envstep = self.report, self.counters.envstep
-        if self.config.resume is None:  # of a run that left no checkpoint, nothing is kept
-            report.log = RunLog(
-                self.folder, train_iter=-1, envstep=-1, sizes=dict.fromkeys(CHANNELS, 0)
-            )
-        else:
-            report.log = RunLog(
-                self.folder, train_iter=self.train_iter, envstep=envstep, sizes=self.log_sizes
-            )
-        if not report.log.sizes()["learner"]:
-            report.log.line("learner", f"Policy neural network architecture:\n{self.learner.model}")
-        report.progress = Progress(self.config.max_env_step, envstep)
-        report.progress.say(f"run folder: {self.folder}")
-
     def _close(self) -> None:
         """Say how the run ended and close everything."""
         counters, end = self.counters, "finished"
@@ -306,41 +245,7 @@ class Trainer:
         self.report.progress.say(
             f"{end} at envstep {counters.envstep}, train_iter {self.train_iter}: {scores}"
         )
-        self.report.progress.close()
-        self.report.log.close()
+        self.files.close()
         self.collector.close()
         self.evaluator.close()
         self.ranks.barrier()
-
-    def _write_checkpoint(self, name: str, *, replay_buffer: str | None) -> None:
-        """Write a checkpoint file, which names that of its replay buffers."""
-        if self.ranks.is_main:
-            files = {"replay_buffer": replay_buffer, "log_sizes": self.report.log.sizes()}
-            save_checkpoint(self.state_dict() | files, self.folder / "ckpt" / name)
-
-    def _check_buffer(self) -> None:
-        """Say where a resumed run starts without replay buffers."""
-        is_missing = self.buffer.num_transitions == 0
-        if self.counters.envstep > 0 and self.ranks.any(is_missing):
-            self.counters.pending_updates = 0
-            self.report.progress.say(
-                f"no readable replay buffer is stored for {self.ranks.num_ranks} ranks: it fills "
-                "again with the restored policy before the first update"
-            )
-
-    def _restore(self, path: Path) -> None:
-        """Continue from a checkpoint; the score to beat is that of the run folder's ckpt_best."""
-        state = load_checkpoint(path)
-        check_same_shapes(self.learner.model.state_dict(), path, state)
-        has_optimizer = self.learner.load_state_dict(state)
-        if self.ranks.is_main and self.train_iter > 0 and not has_optimizer:
-            kind = self.config.policy.optim_type
-            print(f"resume={path}: no optimizer state for {kind}: it starts afresh")
-        self.counters = Counters(**state["counters"])
-        self.report.has_warned_of_clipping = self.counters.has_warned_of_clipping
-        self.log_sizes = state.get("log_sizes", {})
-        self.counters.best_score = best_score(self.folder)
-        buffers = path.with_name(state.get("replay_buffer") or "none")
-        stored = load_replay_buffer(buffers, self.ranks.rank, self.ranks.num_ranks)
-        if stored is not None:
-            self.buffer.load_state_dict(stored)

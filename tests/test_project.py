@@ -69,6 +69,7 @@ FLOORS = {
     "reanalyzer.py": 4,
     "reporting.py": 4,
     "loading.py": 5,
+    "saving.py": 4,
     "trainer.py": 5,
     "train.py": 6,
 }

@@ -259,7 +259,7 @@ def test_a_run_resumed_in_another_folder_gets_the_whole_tree_there() -> None:
 def test_a_resumed_run_is_named_by_its_checkpoint() -> None:
     run("max_env_step=50")
     resumed = build_trainer([*TINY, FIXED, "resume=run/ckpt/ckpt_best.pth.tar"], Ranks())
-    assert resumed.folder == Path("run")
+    assert resumed.files.folder == Path("run")
 
 
 def test_building_writes_nothing() -> None:
