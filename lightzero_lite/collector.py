@@ -15,7 +15,14 @@ from lightzero_lite.runtime.distributed import Ranks, share, share_offset
 from lightzero_lite.runtime.logging import Fields
 from lightzero_lite.runtime.seeding import Role, integer_seed, stream
 from lightzero_lite.runtime.signals import StopRequest
-from lightzero_lite.types import Episode, EpisodeSummary, Float32Array, SearchFn
+from lightzero_lite.types import (
+    BoolArray,
+    Episode,
+    EpisodeSummary,
+    Float32Array,
+    Int32Array,
+    SearchFn,
+)
 
 
 class CollectPhase(NamedTuple):
@@ -24,7 +31,7 @@ class CollectPhase(NamedTuple):
     number: int  # phases before it
     first_episode: int  # episodes collected before it, over all ranks
     num_episodes: int  # episodes to play, over all ranks
-    eps: float  # probability of a uniformly random action
+    eps: float  # probability of a uniformly random legal action
 
 
 class Collected(NamedTuple):
@@ -77,8 +84,16 @@ class Collector:
         seeds = [integer_seed(seed, Role.COLLECT_ENV, first + i) for i in range(count)]
         rng = stream(seed, Role.COLLECT_SEARCH, rank, phase.number)
 
-        def decide(observations: Float32Array) -> Decisions:
-            return self._decide(observations, search, phase.eps, rng)
+        def decide(observations: Float32Array, invalid: BoolArray | None) -> Decisions:
+            root = self.predictor.initial(observations)
+            output = search(root, self.predictor.recurrent_fn, rng=rng, invalid_actions=invalid)
+            action = output.action
+            if phase.eps > 0.0:
+                legal = (
+                    np.ones(output.visit_counts.shape, np.bool_) if invalid is None else ~invalid
+                )
+                action = mix_random_actions(action, legal, phase.eps, rng)
+            return Decisions(action, output.root_value, root.value, output.action_weights)
 
         played = play_jointly(
             self.envs,
@@ -95,18 +110,23 @@ class Collector:
         """Close the environments."""
         self.envs.close()
 
-    def _decide(
-        self, observations: Float32Array, search: SearchFn, eps: float, rng: np.random.Generator
-    ) -> Decisions:
-        """Search from each observation, and play at random with probability eps."""
-        root = self.predictor.initial(observations)
-        output = search(root, self.predictor.recurrent_fn, rng=rng)
-        action = output.action
-        if eps > 0.0:
-            num_rows, num_actions = output.visit_counts.shape
-            random_action = rng.integers(num_actions, size=num_rows, dtype=np.int32)
-            action = np.where(rng.random(num_rows) < eps, random_action, action)
-        return Decisions(action, output.root_value, root.value, output.action_weights)
+
+def mix_random_actions(
+    action: Int32Array, legal_actions: BoolArray, eps: float, rng: np.random.Generator
+) -> Int32Array:
+    """Replace each action, with probability eps, by one drawn uniformly from the legal ones.
+
+    Args:
+        action: `[n]`, what the search would play.
+        legal_actions: `[n, A]`, True: legal; at least one a row.
+        eps: The probability, 0 to 1.
+        rng: Source of both draws.
+    """
+    rank = rng.integers(legal_actions.sum(axis=1), dtype=np.int32)
+    # The legal action that has `rank` legal ones before it.
+    random_action = (legal_actions.cumsum(axis=1) > rank[:, None]).argmax(axis=1)
+    is_random = rng.random(len(action)) < eps
+    return np.where(is_random, random_action, action).astype(np.int32)
 
 
 def collector_fields(collected: Collected, totals: CollectTotals) -> Fields:

@@ -17,7 +17,7 @@ from lightzero_lite.runtime.distributed import Ranks, share, share_offset
 from lightzero_lite.runtime.logging import Fields
 from lightzero_lite.runtime.seeding import Role, integer_seed, stream
 from lightzero_lite.runtime.signals import StopRequest
-from lightzero_lite.types import EpisodeSummary, Float32Array, SearchFn
+from lightzero_lite.types import BoolArray, EpisodeSummary, Float32Array, SearchFn
 
 
 class Evaluation(NamedTuple):
@@ -63,9 +63,9 @@ class Evaluator:
         seeds = [integer_seed(seed, Role.EVALUATE_ENV, episode) for episode in episodes]
         rng = stream(seed, Role.EVALUATE_SEARCH, self.ranks.rank)
 
-        def decide(observations: Float32Array) -> Decisions:
+        def decide(observations: Float32Array, invalid: BoolArray | None) -> Decisions:
             root = self.predictor.initial(observations)
-            output = search(root, self.predictor.recurrent_fn, rng=rng)
+            output = search(root, self.predictor.recurrent_fn, rng=rng, invalid_actions=invalid)
             return Decisions(output.action, output.root_value, root.value, output.action_weights)
 
         played = play_jointly(

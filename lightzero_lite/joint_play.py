@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from lightzero_lite.envs.factory import VectorEnv
-from lightzero_lite.envs.rollout import Decisions, FinishedEpisode, play_episodes
+from lightzero_lite.envs.rollout import Decide, Decisions, FinishedEpisode, play_episodes
 from lightzero_lite.runtime.distributed import Ranks
 from lightzero_lite.runtime.signals import StopRequest, StopRequestedError
-from lightzero_lite.types import Episode, EpisodeSummary, Float32Array
+from lightzero_lite.types import BoolArray, Episode, EpisodeSummary, Float32Array
 
 
 class Played(NamedTuple):
@@ -24,7 +24,7 @@ class Played(NamedTuple):
 def play_jointly(
     envs: VectorEnv,
     seeds: Sequence[int],
-    decide: Callable[[Float32Array], Decisions],
+    decide: Decide,
     *,
     first_number: int,
     first_env: int,
@@ -36,7 +36,7 @@ def play_jointly(
     Args:
         envs: This rank's environments.
         seeds: Reset seeds of this rank's episodes.
-        decide: Answers observations [n, O] of the environments in play.
+        decide: Answers for the environments in play; its actions are legal.
         first_number: Episodes of the phase that the ranks before this one play.
         first_env: Environments of the ranks before this one.
         ranks: The processes of the run.
@@ -46,9 +46,9 @@ def play_jointly(
         None, on all ranks, where one of them was asked to end and gave its episodes up.
     """
 
-    def decide_or_stop(observations: Float32Array) -> Decisions:
+    def decide_or_stop(observations: Float32Array, invalid: BoolArray | None) -> Decisions:
         stop.check()
-        return decide(observations)
+        return decide(observations, invalid)
 
     start = time.perf_counter()
     is_whole = True

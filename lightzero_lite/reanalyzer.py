@@ -6,7 +6,7 @@ import numpy as np
 
 from lightzero_lite.networks import MuZeroModelMLP
 from lightzero_lite.predictor import Predictor
-from lightzero_lite.types import Float32Array, ReplayBatch, SearchFn
+from lightzero_lite.types import BoolArray, Float32Array, ReplayBatch, SearchFn
 
 BLOCK = 256  # roots of one search
 
@@ -50,19 +50,25 @@ class Reanalyzer:
         is_reanalyzed = batch.is_reanalyzed.copy()
         is_inside = batch.policy_mask[:count] == 1
         inside = batch.observations[:count][is_inside]
-        policies[:count][is_inside], _ = self._search(inside, search, rng)
+        legal = batch.legal_actions[:count][is_inside]
+        policies[:count][is_inside], _ = self._search(inside, legal, search, rng)
         # Where nothing is bootstrapped the value is multiplied by 0: no search is spent on it.
         has_bootstrap = batch.bootstrap_discount[:count] != 0
         if has_bootstrap.any():
             ahead = batch.bootstrap_observations[:count][has_bootstrap]
-            _, values[:count][has_bootstrap] = self._search(ahead, search, rng)
+            legal = batch.bootstrap_legal_actions[:count][has_bootstrap]
+            _, values[:count][has_bootstrap] = self._search(ahead, legal, search, rng)
         is_reanalyzed[:count] = 1
         return batch._replace(
             policies=policies, bootstrap_values=values, is_reanalyzed=is_reanalyzed
         )
 
     def _search(
-        self, observations: Float32Array, search: SearchFn, rng: np.random.Generator
+        self,
+        observations: Float32Array,
+        legal_actions: BoolArray,
+        search: SearchFn,
+        rng: np.random.Generator,
     ) -> tuple[Float32Array, Float32Array]:
         """Return policy targets [M, A] and root values [M] of observations [M, O].
 
@@ -73,7 +79,14 @@ class Reanalyzer:
             block = observations[start : start + BLOCK]
             padded = np.zeros((BLOCK, *observations.shape[1:]), np.float32)
             padded[: len(block)] = block
-            output = search(self.predictor.initial(padded), self.predictor.recurrent_fn, rng=rng)
+            invalid = np.zeros((BLOCK, legal_actions.shape[1]), np.bool_)
+            invalid[: len(block)] = ~legal_actions[start : start + BLOCK]
+            output = search(
+                self.predictor.initial(padded),
+                self.predictor.recurrent_fn,
+                rng=rng,
+                invalid_actions=invalid,
+            )
             weights.append(output.action_weights[: len(block)])
             values.append(output.root_value[: len(block)])
         return np.concatenate(weights), np.concatenate(values)

@@ -61,9 +61,14 @@ class SearchFn(Protocol):
     """A search whose constants are settled: `muzero_policy` or `gumbel_muzero_policy`."""
 
     def __call__(
-        self, root: RootOutput, recurrent_fn: RecurrentFn, *, rng: np.random.Generator
+        self,
+        root: RootOutput,
+        recurrent_fn: RecurrentFn,
+        *,
+        rng: np.random.Generator,
+        invalid_actions: BoolArray | None = None,
     ) -> SearchOutput:
-        """Search from B roots."""
+        """Search from B roots; invalid_actions [B, A], True: illegal at the root, None: none is."""
         ...
 
 
@@ -80,6 +85,7 @@ class Episode(NamedTuple):
     """One finished episode of T steps as the collector hands it to the replay buffer."""
 
     observations: Float32Array  # [T + 1, *O]; the last one is what the final step returned
+    legal_actions: BoolArray  # [T + 1, A], True: legal at observation t; all True where it is over
     actions: Int32Array  # [T]
     rewards: Float32Array  # [T], reward t is what action t earned
     root_values: Float32Array  # [T], search value of observation t
@@ -97,11 +103,13 @@ class ReplayBatch(NamedTuple):
     """
 
     observations: Float32Array  # [B, K + 1, *O], observation t + k; past the end: the last one
+    legal_actions: BoolArray  # [B, K + 1, A], True: legal at observation t + k
     actions: Int32Array  # [B, K], action t + k; past the end: a legal index drawn at random
     rewards: Float32Array  # [B, K], reward target of action t + k; past the end: 0
     value_prefix: Float32Array  # [B, K + 1], discounted sum of the next m <= td_steps rewards
     bootstrap_discount: Float32Array  # [B, K + 1], discount^m; 0 where nothing is bootstrapped
     bootstrap_observations: Float32Array  # [B, K + 1, *O], observation t + k + m
+    bootstrap_legal_actions: BoolArray  # [B, K + 1, A], True: legal at observation t + k + m
     bootstrap_values: Float32Array  # [B, K + 1], stored search value at t + k + m (0 if none)
     policies: Float32Array  # [B, K + 1, A], policy target; past the end: uniform
     policy_mask: Float32Array  # [B, K + 1], 1: inside the episode; 0: past its end

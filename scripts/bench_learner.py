@@ -60,6 +60,7 @@ def filled_buffer(config: Config, rng: np.random.Generator) -> ReplayBuffer:
         buffer.push(
             Episode(
                 observations=rng.normal(size=(201, CARTPOLE.observation_dim)).astype(np.float32),
+                legal_actions=np.ones((201, CARTPOLE.action_num), np.bool_),
                 actions=rng.integers(CARTPOLE.action_num, size=200).astype(np.int32),
                 rewards=ones,
                 root_values=ones,

@@ -40,6 +40,7 @@ def random_episode(args: argparse.Namespace, rng: np.random.Generator) -> Episod
     length = int(rng.integers(10, MAX_EPISODE_STEPS + 1))
     return Episode(
         observations=rng.random((length + 1, args.observation), np.float32),
+        legal_actions=np.ones((length + 1, args.actions), np.bool_),
         actions=rng.integers(args.actions, size=length, dtype=np.int32),
         rewards=rng.random(length, np.float32),
         root_values=rng.random(length, np.float32),

@@ -200,7 +200,7 @@ def bench_collect(args: argparse.Namespace, num_envs: int, model: MuZeroModelMLP
     device = torch.device(args.device)
     predictor = Predictor(model.shape, num_simulations=args.simulations, device=device)
     predictor.load(model)
-    observations = np.stack([envs.reset(i, seed=i) for i in range(num_envs)])
+    observations = np.stack([envs.reset(i, seed=i).observation for i in range(num_envs)])
 
     def run(network: Stopwatch, steps: int = args.repeats) -> None:
         initial, recurrent_fn = predictor.initial, predictor.recurrent_fn
@@ -209,7 +209,8 @@ def bench_collect(args: argparse.Namespace, num_envs: int, model: MuZeroModelMLP
             for i, action in enumerate(move(observations).action.tolist()):
                 result = envs.step(i, action)
                 is_over = result.is_terminated or result.is_truncated
-                observations[i] = envs.reset(i, seed=i) if is_over else result.observation
+                start = envs.reset(i, seed=i) if is_over else result
+                observations[i] = start.observation
 
     run(Stopwatch(), steps=3)
     network, tree, total = time_parts(run)

@@ -55,11 +55,13 @@ def random_batch(seed: int, size: int = 8, num_unroll_steps: int = 3) -> ReplayB
     ones = np.ones((size, steps), np.float32)
     return ReplayBatch(
         observations=normal(steps, OBSERVATION_DIM),
+        legal_actions=np.ones((size, steps, ACTION_NUM), np.bool_),
         actions=rng.integers(ACTION_NUM, size=(size, num_unroll_steps)).astype(np.int32),
         rewards=normal(num_unroll_steps),
         value_prefix=3 * normal(steps),
         bootstrap_discount=rng.random((size, steps)).astype(np.float32),
         bootstrap_observations=normal(steps, OBSERVATION_DIM),
+        bootstrap_legal_actions=np.ones((size, steps, ACTION_NUM), np.bool_),
         bootstrap_values=3 * normal(steps),
         policies=policies / policies.sum(-1, keepdims=True),
         policy_mask=ones,

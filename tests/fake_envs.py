@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -164,7 +165,64 @@ class Reusing(gymnasium.Env[np.ndarray, int]):
         return self.array, 0.0, bool(self.array[0] == 3), False, {}
 
 
-def register(name: str, entry_point: type[gymnasium.Env[Any, Any]], **options: object) -> None:
+def mask_of(observation: np.ndarray) -> np.ndarray:
+    """Return the mask of a `Masked` counter's observation: it changes at every step."""
+    seed, count = round(float(observation[0]) * 1000), round(float(observation[1]) * 10)
+    bits = 1 + (5 * seed + 3 * count) % 7
+    return np.array([bits & 1, bits >> 1 & 1, bits >> 2 & 1], np.int8)
+
+
+class Masked(gymnasium.Wrapper[Any, int, np.ndarray, int]):
+    """A counter that allows some actions, tells which, and fails where another one is played."""
+
+    def __init__(self, *, place: str = "info", flaw: str | None = None, **options: Any) -> None:
+        """Configure the counter.
+
+        Args:
+            place: Where the mask stands: "info", or in the "observation", a dictionary.
+            flaw: None; "shape": masks of four actions; "nothing": none is allowed from step 2 on.
+            options: Those of `Counter`.
+        """
+        super().__init__(Counter(**options))
+        self.place, self.flaw = place, flaw
+        if place == "observation":
+            mask = spaces.MultiBinary(3)
+            counter = self.env.observation_space
+            self.observation_space = spaces.Dict({"action_mask": mask, "observation": counter})
+        self.masks: list[list[np.ndarray]] = []
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode of the counter."""
+        observation, _ = self.env.reset(seed=seed)
+        self.masks.append([])
+        return self._with_mask(observation)
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step the counter; at its end nothing is allowed."""
+        assert self.masks[-1][-1][action], "an illegal action"
+        observation, reward, terminated, truncated, _ = self.env.step(action)
+        shown, info = self._with_mask(observation, is_over=terminated)
+        return shown, float(reward), terminated, truncated, info
+
+    def _with_mask(
+        self, observation: np.ndarray, *, is_over: bool = False
+    ) -> tuple[Any, dict[str, Any]]:
+        mask = mask_of(observation) * (not is_over)
+        self.masks[-1].append(mask)
+        if self.flaw == "shape":
+            mask = np.ones(4, np.int8)
+        if self.flaw == "nothing" and len(self.masks[-1]) > 2:
+            mask = np.zeros(3, np.int8)
+        if self.place == "info":
+            return observation, {"action_mask": mask}
+        return {"action_mask": mask, "observation": observation}, {}
+
+
+def register(
+    name: str, entry_point: Callable[..., gymnasium.Env[Any, Any]], **options: object
+) -> None:
     """Register a configured environment under `name`."""
     gymnasium.register(name, entry_point=entry_point, kwargs=options)
 
@@ -186,3 +244,7 @@ register("Sequence-v0", Odd, space="sequence")
 register("NanReward-v0", Odd, reward=float("nan"))
 register("InfiniteReward-v0", Odd, reward=float("inf"))
 register("Reusing-v0", Reusing)
+register("Masked-v0", Masked, end="both")
+register("MaskedObservation-v0", Masked, end="both", place="observation")
+register("MaskOfFour-v0", Masked, flaw="shape")
+register("MaskOfNothing-v0", Masked, flaw="nothing")

@@ -6,6 +6,7 @@ import numpy as np
 
 from lightzero_lite.envs.rollout import Decisions
 from lightzero_lite.types import (
+    BoolArray,
     Float32Array,
     Int32Array,
     RecurrentOutput,
@@ -33,8 +34,9 @@ def policy_of(observation: Float32Array) -> Float32Array:
     return policy
 
 
-def decide(observations: Float32Array) -> Decisions:
-    """Answer a batch of observations, row by row."""
+def decide(observations: Float32Array, invalid_actions: BoolArray | None = None) -> Decisions:
+    """Answer a batch of observations, row by row; every action must be legal."""
+    assert invalid_actions is None, "the fake search knows no masks"
     values = np.array([value_of(o) for o in observations], np.float32)
     return Decisions(
         action=np.array([action_of(o) for o in observations], np.int32),
@@ -60,9 +62,14 @@ class FakePredictor:
 
 
 def fake_search(
-    root: RootOutput, recurrent_fn: object, *, rng: np.random.Generator
+    root: RootOutput,
+    recurrent_fn: object,
+    *,
+    rng: np.random.Generator,
+    invalid_actions: BoolArray | None = None,
 ) -> SearchOutput:
-    """Play the likeliest action of the prior."""
+    """Play the likeliest action of the prior; every action must be legal."""
+    assert invalid_actions is None, "the fake search knows no masks"
     return SearchOutput(
         action=root.prior_logits.argmax(axis=1).astype(np.int32),
         visit_counts=np.ones_like(root.prior_logits, dtype=np.int32),

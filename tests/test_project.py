@@ -40,6 +40,8 @@ FLOORS = {
     "search/tree.py": 1,
     "replay/episode.py": 1,
     "replay/sum_tree.py": 1,
+    "replay/episode_table.py": 1,
+    "envs/action_masks.py": 0,
     "envs/factory.py": 1,
     "runtime/distributed.py": 1,
     "runtime/lightzero_checkpoint.py": 1,
@@ -76,7 +78,13 @@ FLOORS = {
 
 # Who may name what: everything else in the package may not.
 BORDERS = {
-    "gymnasium": {"envs/factory.py", "envs/rollout.py", "collector.py", "evaluator.py"},
+    "gymnasium": {
+        "envs/action_masks.py",
+        "envs/factory.py",
+        "envs/rollout.py",
+        "collector.py",
+        "evaluator.py",
+    },
     "hydra": {"config.py", "sweep.py"},
     "omegaconf": {"config.py"},
     "torch.distributed": {"runtime/distributed.py"},

@@ -20,9 +20,13 @@ def make_episode(number: int, length: int, *, is_terminated: bool = True) -> Epi
     """Make an episode of which every entry differs from those of all others."""
     steps = np.arange(length + 1, dtype=np.float32)
     rng = np.random.default_rng(number)
+    actions = rng.integers(NUM_ACTIONS, size=length, dtype=np.int32)
+    legal_actions = rng.random((length + 1, NUM_ACTIONS)) < 0.5
+    legal_actions[np.arange(length), actions] = True
     return Episode(
         observations=np.stack([np.full(length + 1, number, np.float32), steps], axis=1),
-        actions=rng.integers(NUM_ACTIONS, size=length, dtype=np.int32),
+        legal_actions=legal_actions,
+        actions=actions,
         rewards=rng.normal(size=length).astype(np.float32),
         root_values=rng.normal(size=length).astype(np.float32),
         raw_values=rng.normal(size=length).astype(np.float32),
@@ -45,9 +49,7 @@ def make_buffer(**changes: Any) -> ReplayBuffer:
 
 def suffix(episode: Episode, size: int) -> Episode:
     """Return what a buffer of `size` keeps of an episode."""
-    return Episode(
-        *(field[-size - (i == 0) :] for i, field in enumerate(episode[:-1])), episode[-1]
-    )
+    return Episode(*(field[-size - (i < 2) :] for i, field in enumerate(episode[:-1])), episode[-1])
 
 
 class PlainBuffer:
@@ -82,7 +84,9 @@ def slow_row(episode: Episode, t: int, unroll: int, td_steps: int, discount: flo
     for s in range(t, t + unroll + 1):
         end = min(s + td_steps, length) if s <= length else s
         row["observations"].append(episode.observations[min(s, length)])
+        row["legal_actions"].append(episode.legal_actions[min(s, length)])
         row["bootstrap_observations"].append(episode.observations[min(end, length)])
+        row["bootstrap_legal_actions"].append(episode.legal_actions[min(end, length)])
         row["value_prefix"].append(
             sum(discount**i * episode.rewards[s + i] for i in range(end - s))
         )
@@ -165,14 +169,17 @@ def test_a_batch_has_the_stated_shapes_and_types() -> None:
         "actions": (5, 2),
         "rewards": (5, 2),
         "bootstrap_observations": (5, 3, 2),
+        "legal_actions": (5, 3, NUM_ACTIONS),
+        "bootstrap_legal_actions": (5, 3, NUM_ACTIONS),
         "policies": (5, 3, NUM_ACTIONS),
         "reward_mask": (5, 2),
         "consistency_mask": (5, 2),
     } | dict.fromkeys(["importance_weights", "is_reanalyzed", "episode_ids", "positions"], (5,))
-    integers = {"actions": np.int32, "episode_ids": np.int64, "positions": np.int64}
+    others = {"actions": np.int32, "episode_ids": np.int64, "positions": np.int64}
+    others |= {"legal_actions": np.bool_, "bootstrap_legal_actions": np.bool_}
     for name, array in batch._asdict().items():
         assert array.shape == shapes.get(name, (5, 3)), name
-        assert array.dtype == integers.get(name, np.float32), name
+        assert array.dtype == others.get(name, np.float32), name
         assert array.flags.c_contiguous, name
 
 
@@ -422,6 +429,8 @@ def test_episodes_that_do_not_fit_the_buffer_are_refused() -> None:
         ("observations", good.observations[:-1], "observations has shape"),
         ("rewards", good.rewards[:, None], "rewards has shape"),
         ("policies", good.policies[:, :-1], "policies has shape"),
+        ("legal_actions", good.legal_actions[:-1], "legal_actions has shape"),
+        ("legal_actions", ~good.legal_actions, "an illegal action at index 0"),
         ("actions", np.array([0, NUM_ACTIONS, 0]), "actions 0..3 of 3"),
         ("actions", np.array([0, -1, 0]), "actions -1..0 of 3"),
         ("actions", np.zeros(0, np.int32), "at least one step"),
@@ -485,6 +494,9 @@ def test_a_state_of_another_buffer_is_refused_with_the_key_to_change() -> None:
         make_buffer(size=11).load_state_dict(state)
     with pytest.raises(UserError, match=r"policy\.use_priority"):
         make_buffer(size=10, use_priority=True).load_state_dict(state)
+    del state["storage"]["ring"]["legal_actions"]
+    with pytest.raises(UserError, match=r"without action masks: move its replay_buffer file away"):
+        make_buffer(size=10).load_state_dict(state)
 
 
 @pytest.mark.parametrize("use_priority", [False, True])
@@ -495,7 +507,7 @@ def test_a_million_cartpole_transitions_take_at_most_100_mb(use_priority: bool) 
     # The table of episodes grows with their number, at worst one a transition, and by doubling.
     per_slot = buffer._storage.episodes.nbytes / len(buffer._storage.episodes.starts)
     fixed = buffer.memory_bytes - buffer._storage.episodes.nbytes
-    assert fixed >= 1_000_000 * (4 * 4 + 1 + 4 + 4 + 2 * 4)
+    assert fixed >= 1_000_000 * (4 * 4 + 2 + 1 + 4 + 4 + 2 * 4)
     assert fixed + 2**20 * per_slot <= 100e6
 
 

@@ -8,7 +8,7 @@ import pytest
 from lightzero_lite.config import EnvConfig
 from lightzero_lite.envs.factory import VectorEnv, env_shape, make_env
 from lightzero_lite.envs.rollout import Decisions, FinishedEpisode, play_episodes
-from lightzero_lite.types import Float32Array, UserError
+from lightzero_lite.types import BoolArray, Float32Array, UserError
 from tests import fake_search
 from tests.fake_envs import Counter, Step
 
@@ -105,7 +105,7 @@ def test_an_episode_is_the_same_whatever_the_number_of_environments() -> None:
 def test_the_batch_holds_the_environments_in_play_and_no_other() -> None:
     sizes: list[int] = []
 
-    def decide(observations: Float32Array) -> Decisions:
+    def decide(observations: Float32Array, invalid: BoolArray | None) -> Decisions:
         sizes.append(len(observations))
         return fake_search.decide(observations)
 
@@ -115,7 +115,7 @@ def test_the_batch_holds_the_environments_in_play_and_no_other() -> None:
 
 
 def test_the_last_observation_is_a_copy_that_a_later_episode_cannot_change() -> None:
-    def decide(observations: Float32Array) -> Decisions:
+    def decide(observations: Float32Array, invalid: BoolArray | None) -> Decisions:
         zeros = np.zeros(len(observations), np.float32)
         return Decisions(zeros.astype(np.int32), zeros, zeros, np.zeros((1, 2), np.float32))
 
@@ -126,7 +126,7 @@ def test_the_last_observation_is_a_copy_that_a_later_episode_cannot_change() -> 
 def test_dictionaries_are_flattened_and_actions_start_where_the_space_starts() -> None:
     envs = fake_envs("Dict-v0", 1)
     assert env_shape(envs.envs[0])[:2] == (5, 3)
-    assert envs.reset(0, 1).tolist() == [0, 1, 0, 0, 0]
+    assert envs.reset(0, 1).observation.tolist() == [0, 1, 0, 0, 0]
     assert envs.step(0, 0).observation.tolist() == [0, 0, 1, -1, -1]
     assert envs.step(0, 2).observation.tolist() == [0, 0, 1, 1, 1]
 

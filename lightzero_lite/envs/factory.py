@@ -9,7 +9,8 @@ import numpy as np
 from gymnasium import error, spaces
 
 from lightzero_lite.config import EnvConfig
-from lightzero_lite.types import Float32Array, UserError
+from lightzero_lite.envs.action_masks import find_mask, has_mask, legal_actions, network_space
+from lightzero_lite.types import BoolArray, Float32Array, UserError
 
 Env = gymnasium.Env[Any, Any]
 
@@ -22,10 +23,18 @@ class EnvShape(NamedTuple):
     max_episode_steps: int | None  # time limit in env steps, None: none registered
 
 
+class ResetResult(NamedTuple):
+    """Where an episode starts."""
+
+    observation: Float32Array  # [O]
+    legal_actions: BoolArray  # [A], True: legal now
+
+
 class StepResult(NamedTuple):
     """What one env step returned."""
 
     observation: Float32Array  # [O]
+    legal_actions: BoolArray  # [A], True: legal now; all True where the environment terminated
     reward: float
     is_terminated: bool  # the environment ended: nothing comes after
     is_truncated: bool  # a time limit cut the episode: the value goes on
@@ -53,7 +62,8 @@ def env_shape(env: Env) -> EnvShape:
     """Return the sizes of an environment made by `make_env`."""
     assert isinstance(env.action_space, spaces.Discrete)
     limit = None if env.spec is None else env.spec.max_episode_steps
-    return EnvShape(spaces.flatdim(env.observation_space), int(env.action_space.n), limit)
+    observation_space = network_space(env.observation_space)
+    return EnvShape(spaces.flatdim(observation_space), int(env.action_space.n), limit)
 
 
 class VectorEnv:
@@ -64,49 +74,69 @@ class VectorEnv:
 
     def __init__(self, config: EnvConfig, num_envs: int) -> None:
         """Construct num_envs environments."""
+        self.config = config
         self.envs = [make_env(config) for _ in range(num_envs)]
-        space = self.envs[0].observation_space if self.envs else None
-        self.is_flat = isinstance(space, spaces.Box) and len(space.shape) == 1
+        if self.envs:
+            self.has_mask = has_mask(self.envs[0].observation_space)
+            self.space = network_space(self.envs[0].observation_space)
+            self.is_flat = isinstance(self.space, spaces.Box) and len(self.space.shape) == 1
 
     def __len__(self) -> int:
         """Return the number of environments."""
         return len(self.envs)
 
-    def reset(self, index: int, seed: int) -> Float32Array:
-        """Start an episode of one environment from a seed and return its first observation."""
-        observation, _ = self.envs[index].reset(seed=seed)
-        return self._flatten(observation)
+    def reset(self, index: int, seed: int) -> ResetResult:
+        """Start an episode of one environment from a seed.
+
+        Raises:
+            UserError: The action mask has a wrong shape or allows nothing.
+        """
+        observation, info = self.envs[index].reset(seed=seed)
+        legal = self._legal_actions(index, observation, info, must_act=True)
+        return ResetResult(self._flatten(observation), legal)
 
     def step(self, index: int, action: int) -> StepResult:
         """Step one environment; action is in [0, action_num).
 
         Raises:
             FloatingPointError: The observation or the reward is not finite.
+            UserError: The action mask has a wrong shape or allows nothing.
         """
         env = self.envs[index]
         assert isinstance(env.action_space, spaces.Discrete)
-        observation, reward, terminated, truncated, _ = env.step(action + env.action_space.start)
+        observation, reward, terminated, truncated, info = env.step(action + env.action_space.start)
         number = float(np.asarray(reward).item())
         flat = self._flatten(observation)
         if not (np.isfinite(number) and np.isfinite(flat).all()):
             raise FloatingPointError(f"env {index} returned {observation}, reward {reward}")
-        return StepResult(flat, number, bool(terminated), bool(truncated))
+        legal = self._legal_actions(index, observation, info, must_act=not terminated)
+        return StepResult(flat, legal, number, bool(terminated), bool(truncated))
 
     def close(self) -> None:
         """Close all environments."""
         for env in self.envs:
             env.close()
 
+    def _legal_actions(
+        self, index: int, observation: Any, info: dict[str, Any], *, must_act: bool
+    ) -> BoolArray:
+        mask = find_mask(observation, info, is_in_observation=self.has_mask)
+        space = self.envs[index].action_space
+        assert isinstance(space, spaces.Discrete)
+        return legal_actions(mask, int(space.n), must_act=must_act, env_id=self.config.env_id)
+
     def _flatten(self, observation: Any) -> Float32Array:
+        if self.has_mask:
+            observation = observation["observation"]
         if not self.is_flat:
-            observation = spaces.flatten(self.envs[0].observation_space, observation)
+            observation = spaces.flatten(self.space, observation)
         # A copy: the environment may hand out the same array at every step.
         return np.array(observation, dtype=np.float32)
 
 
 def _check_spaces(env: Env, env_id: str) -> None:
     """Raise UserError where the networks cannot take the environment's spaces."""
-    action_space, observation_space = env.action_space, env.observation_space
+    action_space, observation_space = env.action_space, network_space(env.observation_space)
     if not isinstance(action_space, spaces.Discrete):
         raise UserError(
             f"env.env_id={env_id}: the action space is {action_space}, but must be Discrete"

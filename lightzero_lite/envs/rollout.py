@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lightzero_lite.envs.factory import VectorEnv
-from lightzero_lite.types import Episode, EpisodeSummary, Float32Array, Int32Array
+from lightzero_lite.envs.factory import ResetResult, VectorEnv
+from lightzero_lite.types import BoolArray, Episode, EpisodeSummary, Float32Array, Int32Array
 
 
 class Decisions(NamedTuple):
@@ -18,6 +18,10 @@ class Decisions(NamedTuple):
     root_value: Float32Array  # [n], search value
     raw_value: Float32Array  # [n], network value
     policy: Float32Array  # [n, A], policy target
+
+
+# From observations [n, O] and what is illegal there [n, A] (None: nothing is) to what to play.
+Decide = Callable[[Float32Array, BoolArray | None], Decisions]
 
 
 class FinishedEpisode(NamedTuple):
@@ -40,9 +44,9 @@ class FinishedEpisode(NamedTuple):
 class _Recorder:
     """The steps so far of the episode that one environment is playing."""
 
-    def __init__(self, number: int, env: int, observation: Float32Array) -> None:
+    def __init__(self, number: int, env: int, start: ResetResult) -> None:
         self.number, self.env = number, env
-        self.observations = [observation]
+        self.observations, self.legal_actions = [start.observation], [start.legal_actions]
         self.actions: list[int] = []
         self.rewards: list[float] = []
         self.root_values: list[float] = []
@@ -52,6 +56,7 @@ class _Recorder:
     def finish(self, *, is_terminated: bool) -> FinishedEpisode:
         episode = Episode(
             observations=np.stack(self.observations),
+            legal_actions=np.stack(self.legal_actions),
             actions=np.array(self.actions, dtype=np.int32),
             rewards=np.array(self.rewards, dtype=np.float32),
             root_values=np.array(self.root_values, dtype=np.float32),
@@ -63,7 +68,7 @@ class _Recorder:
 
 
 def play_episodes(
-    envs: VectorEnv, seeds: Sequence[int], decide: Callable[[Float32Array], Decisions]
+    envs: VectorEnv, seeds: Sequence[int], decide: Decide
 ) -> Iterator[FinishedEpisode]:
     """Play one whole episode from each seed, and yield each as it ends.
 
@@ -73,16 +78,17 @@ def play_episodes(
     Args:
         envs: Where to play; nothing of an environment outlives the call.
         seeds: Reset seed of each episode.
-        decide: Answers observations [n, O] of the environments in play.
+        decide: Answers for the environments in play; its actions are legal.
     """
     playing = [_Recorder(i, i, envs.reset(i, seeds[i])) for i in range(min(len(envs), len(seeds)))]
     num_started = len(playing)
     while playing:
-        decisions = decide(np.stack([recorder.observations[-1] for recorder in playing]))
+        decisions = decide(*_states(playing))
         still_playing = []
         for row, recorder in enumerate(playing):
             result = envs.step(recorder.env, int(decisions.action[row]))
             recorder.observations.append(result.observation)
+            recorder.legal_actions.append(result.legal_actions)
             recorder.actions.append(int(decisions.action[row]))
             recorder.rewards.append(result.reward)
             recorder.root_values.append(float(decisions.root_value[row]))
@@ -97,3 +103,10 @@ def play_episodes(
                 still_playing.append(_Recorder(num_started, recorder.env, first))
                 num_started += 1
         playing = still_playing
+
+
+def _states(playing: Sequence[_Recorder]) -> tuple[Float32Array, BoolArray | None]:
+    """Return the observations [n, O] to decide for and what is illegal there, [n, A] or None."""
+    observations = np.stack([recorder.observations[-1] for recorder in playing])
+    legal = np.stack([recorder.legal_actions[-1] for recorder in playing])
+    return observations, None if legal.all() else ~legal

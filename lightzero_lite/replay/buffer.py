@@ -216,7 +216,8 @@ class ReplayBuffer:
         The same rng then draws the same batches, and pushes evict the same episodes.
 
         Raises:
-          UserError: the state is of a buffer of another size or another use of priorities.
+          UserError: the state is of a buffer of another size or another use of priorities, or of
+            an older version.
         """
         self._check_loadable(state)
         self._num_pushed_transitions = int(state["num_pushed_transitions"])
@@ -227,6 +228,11 @@ class ReplayBuffer:
 
     def _check_loadable(self, state: StateDict) -> None:
         """Refuse a state that this buffer cannot hold."""
+        if "legal_actions" not in state["storage"]["ring"]:
+            raise UserError(
+                "the saved replay buffer is of an older version, without action masks: move its "
+                "replay_buffer file away, and the buffer fills again on resume"
+            )
         saved_size, size = state["storage"]["size"], self._storage.size
         if saved_size != size:
             raise UserError(
@@ -266,11 +272,13 @@ class ReplayBuffer:
         rewards = self._rewards_at(self._storage.window(samples, reward_steps))
         return ReplayBatch(
             observations=self._storage.observations(unroll),
+            legal_actions=self._storage.legal_actions(unroll),
             actions=self._actions_at(self._storage.window(samples, steps[:, :-1]), rng),
             rewards=np.ascontiguousarray(rewards[:, : self._num_unroll_steps]),
             value_prefix=targets.value_prefix(rewards, self._weights),
             bootstrap_discount=bootstrap.discount,
             bootstrap_observations=self._storage.observations(bootstrap_window),
+            bootstrap_legal_actions=self._storage.legal_actions(bootstrap_window),
             bootstrap_values=self._values_at(bootstrap_window) * (bootstrap.discount != 0),
             policies=self._policies_at(unroll),
             policy_mask=masks.policy,

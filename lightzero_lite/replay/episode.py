@@ -23,6 +23,7 @@ def check_shapes(episode: Episode, *, observation_shape: tuple[int, ...], num_ac
     length = num_steps(episode)
     assert length >= 1, "an episode has at least one step"
     _assert_shape("observations", episode.observations, (length + 1, *observation_shape))
+    _assert_shape("legal_actions", episode.legal_actions, (length + 1, num_actions))
     _assert_shape("actions", episode.actions, (length,))
     _assert_shape("rewards", episode.rewards, (length,))
     _assert_shape("root_values", episode.root_values, (length,))
@@ -30,6 +31,8 @@ def check_shapes(episode: Episode, *, observation_shape: tuple[int, ...], num_ac
     _assert_shape("policies", episode.policies, (length, num_actions))
     lowest, highest = int(np.min(episode.actions)), int(np.max(episode.actions))
     assert 0 <= lowest <= highest < num_actions, f"actions {lowest}..{highest} of {num_actions}"
+    is_legal = episode.legal_actions[np.arange(length), episode.actions]
+    assert is_legal.all(), f"an illegal action at index {int(is_legal.argmin())}"
 
 
 def check_finite(episode: Episode) -> None:
@@ -62,6 +65,7 @@ def last_steps(episode: Episode, count: int) -> Episode:
     first = max(num_steps(episode) - count, 0)
     return Episode(
         observations=episode.observations[first:],
+        legal_actions=episode.legal_actions[first:],
         actions=episode.actions[first:],
         rewards=episode.rewards[first:],
         root_values=episode.root_values[first:],

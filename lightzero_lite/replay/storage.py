@@ -1,4 +1,4 @@
-"""Storage of the replay buffer: a ring of transitions and a table of their episodes.
+"""Storage of the replay buffer: a ring of transitions, beside a table of their episodes.
 
 Nothing is computed here. What lies past the end of an episode reads as what its last transition
 says, and as its last observation; the buffer masks and replaces it.
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightzero_lite.replay.episode import num_steps
+from lightzero_lite.replay.episode_table import EpisodeTable
 from lightzero_lite.types import BoolArray, Episode, Float32Array, Int64Array, StateDict
 
 
@@ -19,6 +20,7 @@ class Ring(NamedTuple):
     """The stored transitions, one a row; R rows."""
 
     observations: Float32Array  # [R, *O]
+    legal_actions: BoolArray  # [R, A], True: legal
     actions: NDArray[Any]  # [R], one byte where that holds A - 1
     rewards: Float32Array  # [R]
     root_values: Float32Array  # [R]
@@ -63,9 +65,10 @@ class EpisodeStorage:
         self.size = size
         self.num_transitions = 0
         self.first_row = 0  # of the oldest transition
-        self.episodes = EpisodeTable(observation_shape)
+        self.episodes = EpisodeTable(observation_shape, num_actions)
         self._ring = Ring(
             observations=np.zeros((size, *observation_shape), np.float32),
+            legal_actions=np.zeros((size, num_actions), np.bool_),
             actions=np.zeros(size, np.uint8 if num_actions <= 256 else np.int32),
             rewards=np.zeros(size, np.float32),
             root_values=np.zeros(size, np.float32),
@@ -89,6 +92,7 @@ class EpisodeStorage:
         assert self.num_transitions + length <= self.size, "no room for the episode"
         rows = self._run(self.num_transitions, length)
         self._ring.observations[rows] = episode.observations[:-1]
+        self._ring.legal_actions[rows] = episode.legal_actions[:-1]
         self._ring.actions[rows] = episode.actions
         self._ring.rewards[rows] = episode.rewards
         self._ring.root_values[rows] = episode.root_values
@@ -133,10 +137,11 @@ class EpisodeStorage:
 
     def observations(self, window: Window) -> Float32Array:
         """Return `[B, W, *O]`, the observation at each step; past the end the last one."""
-        observations = _take(self._ring.observations, window.rows)
-        samples, steps = np.nonzero(~window.is_inside)
-        observations[samples, steps] = self.episodes.final_observations[window.slots[samples]]
-        return observations
+        return _take_or_final(self._ring.observations, self.episodes.final_observations, window)
+
+    def legal_actions(self, window: Window) -> BoolArray:
+        """Return `[B, W, A]`, True: legal at each step's observation; past the end the last one."""
+        return _take_or_final(self._ring.legal_actions, self.episodes.final_legal_actions, window)
 
     def actions(self, window: Window) -> NDArray[Any]:
         """Return `[B, W]`, the action at each step; past the end the last one."""
@@ -213,100 +218,9 @@ def _take(ring: NDArray[Any], rows: Int64Array) -> NDArray[Any]:
     return taken
 
 
-class EpisodeTable:
-    """What is stored once an episode, oldest out first, in a ring of slots that doubles when full.
-
-    Episodes are numbered from 0 in the order of their arrival. Episode i lives in slot i modulo
-    the capacity, a power of two, so a number finds its slot without a search.
-    """
-
-    def __init__(self, observation_shape: tuple[int, ...]) -> None:
-        """Make an empty table.
-
-        Args:
-          observation_shape: shape `O` of one observation.
-        """
-        self.first_id = 0  # of the oldest stored episode
-        self.next_id = 0  # of the next episode to come
-        self._allocate(64, observation_shape)
-
-    @property
-    def num_episodes(self) -> int:
-        """Episodes in the table."""
-        return self.next_id - self.first_id
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the table in bytes."""
-        return sum(array.nbytes for array in self._arrays().values())
-
-    def ids(self) -> Int64Array:
-        """Return the numbers of the stored episodes, oldest first."""
-        return np.arange(self.first_id, self.next_id)
-
-    def slots(self, episode_ids: Int64Array) -> Int64Array:
-        """Return the index of each episode in the arrays."""
-        return episode_ids & (len(self.starts) - 1)
-
-    def append(self, start: int, episode: Episode) -> int:
-        """Add an episode and return its number.
-
-        Args:
-          start: row of its first transition.
-          episode: the record, of T >= 1 steps.
-        """
-        if self.num_episodes == len(self.starts):
-            self._double()
-        slot = self.next_id & (len(self.starts) - 1)
-        self.starts[slot] = start
-        self.lengths[slot] = num_steps(episode)
-        self.is_terminated[slot] = episode.is_terminated
-        self.final_observations[slot] = episode.observations[-1]
-        self.next_id += 1
-        return self.next_id - 1
-
-    def pop_oldest(self) -> int:
-        """Drop the oldest episode and return its length."""
-        assert self.num_episodes > 0, "the table is empty"
-        length = int(self.lengths[self.first_id & (len(self.lengths) - 1)])
-        self.first_id += 1
-        return length
-
-    def state_dict(self) -> StateDict:
-        """Return the stored episodes, oldest first, as numpy arrays and Python scalars."""
-        slots = self.slots(self.ids())
-        state: StateDict = {name: array[slots] for name, array in self._arrays().items()}
-        return {"first_id": self.first_id, "next_id": self.next_id, **state}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Replace the table by one that `state_dict` returned."""
-        self.first_id, self.next_id = int(state["first_id"]), int(state["next_id"])
-        capacity = max(64, 1 << (self.num_episodes - 1).bit_length())
-        self._allocate(capacity, self.final_observations.shape[1:])
-        slots = self.slots(self.ids())
-        for name, array in self._arrays().items():
-            array[slots] = state[name]
-
-    def _allocate(self, capacity: int, observation_shape: tuple[int, ...]) -> None:
-        """Replace the arrays by empty ones of `capacity` slots."""
-        self.starts: Int64Array = np.zeros(capacity, np.int64)
-        self.lengths: Int64Array = np.zeros(capacity, np.int64)
-        self.is_terminated: BoolArray = np.zeros(capacity, np.bool_)
-        self.final_observations: Float32Array = np.zeros((capacity, *observation_shape), np.float32)
-
-    def _arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays by name."""
-        return {
-            "starts": self.starts,
-            "lengths": self.lengths,
-            "is_terminated": self.is_terminated,
-            "final_observations": self.final_observations,
-        }
-
-    def _double(self) -> None:
-        """Double the capacity."""
-        stored = self.state_dict()
-        self._allocate(2 * len(self.starts), self.final_observations.shape[1:])
-        slots = self.slots(self.ids())
-        for name, array in self._arrays().items():
-            array[slots] = stored[name]
+def _take_or_final(ring: NDArray[Any], final: NDArray[Any], window: Window) -> NDArray[Any]:
+    """Return what belongs to each step of a window; past the end what stands once an episode."""
+    taken = _take(ring, window.rows)
+    samples, steps = np.nonzero(~window.is_inside)
+    taken[samples, steps] = final[window.slots[samples]]
+    return taken
