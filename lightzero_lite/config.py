@@ -29,9 +29,15 @@ class EnvConfig:
     """The environment and how many of it are played."""
 
     env_id: str = "CartPole-v1"
-    """Gymnasium id; observations must be a vector, actions Discrete."""
+    """Gymnasium id; observations must flatten to a vector, actions be Discrete."""
+    entry_point: str | None = None
+    """Your own environment in place of env.env_id: package.module:Class, or a function's name."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the environment's constructor: env.kwargs.size=5."""
+    wrappers: list[str] = field(default_factory=list)
+    """Gymnasium wrappers put around it, innermost first: [package.module:Class,...]."""
     max_episode_steps: int | None = number(None, at_least=1)
-    """Time limit in env steps; null keeps the limit that the environment registers."""
+    """Time limit in env steps; null: the environment's own, or 10,000 where it has none."""
     collector_env_num: int = number(8, at_least=1)
     """Environments that collect at the same time, over all ranks."""
     evaluator_env_num: int = number(20, at_least=1)
@@ -40,6 +46,18 @@ class EnvConfig:
     """Episodes of one evaluation, over all ranks."""
     stop_value: float | None = None
     """Training ends when an evaluation's mean return reaches this; null: never."""
+
+    @property
+    def option(self) -> str:
+        """The option that names the environment, as a user writes it."""
+        if self.entry_point is None:
+            return f"env.env_id={self.env_id}"
+        return f"env.entry_point={self.entry_point}"
+
+    @property
+    def name(self) -> str:
+        """The environment's name: its id, or where its class is."""
+        return self.entry_point or self.env_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,19 +254,22 @@ def load_config(overrides: Sequence[str], stored: Config | None = None) -> Confi
     if hydra_keys:
         raise UserError(f"{hydra_keys[0]}: Hydra's own settings are not used here")
     # A bare Gymnasium id must not inherit the recipe and the stop value of another environment.
-    is_bare_id = stored is None and "env.env_id" in names and "env" not in names
-    base = ["env=gymnasium"] if is_bare_id else []
+    own = {"env.env_id", "env.entry_point"} & names
+    base = ["env=gymnasium"] if stored is None and own and "env" not in names else []
     # Every known key exists before YAML and overrides come, so that Hydra refuses the others.
     ConfigStore.instance().store("keys", config_to_dict(stored or Config()))
     try:
         with initialize_config_dir(str(_config_folder()), version_base="1.3"):
             name = "config" if stored is None else "keys"
-            composed = compose(name, overrides=[*base, *overrides])
+            composed = compose(name, overrides=[*base, *map(_open, overrides)])
         values = OmegaConf.to_container(composed, resolve=True)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise UserError(_one_line(error)) from None
     assert isinstance(values, dict)
-    return config_from_dict(typing.cast(dict[str, Any], values))
+    config = config_from_dict(typing.cast(dict[str, Any], values))
+    if "env.env_id" in names and config.env.entry_point is not None:
+        raise UserError(f"{config.env.option} takes the place of env.env_id: give one of the two")
+    return config
 
 
 def config_from_dict(values: dict[str, Any]) -> Config:
@@ -288,6 +309,11 @@ def _config_folder() -> Path:
     package = Path(__file__).resolve().parent
     inside = package / "configs"
     return inside if inside.is_dir() else package.parent / "configs"
+
+
+def _open(override: str) -> str:
+    """Let an override add to env.kwargs, the one dictionary whose keys are not known beforehand."""
+    return re.sub(r"^\+{0,2}(?=env\.kwargs[.=])", "++", override)
 
 
 def _one_line(error: Exception) -> str:

@@ -46,7 +46,8 @@ def options(section: type[Any] = Config, prefix: str = "") -> Iterator[Option]:
             nested.append((typing.cast(type[Any], hint), f"{prefix}{field.name}."))
             continue
         values = _values(hint, field.metadata)
-        default = _written(field.default)
+        make = field.default_factory
+        default = _written(field.default if make is dataclasses.MISSING else make())
         yield Option(prefix, field.name, values, default, sentences[field.name])
     for inner, inner_prefix in nested:
         yield from options(inner, inner_prefix)
@@ -86,6 +87,10 @@ def _values(hint: Any, limits: Any) -> str:
         return f"{_values(inner, limits)} or null"
     if typing.get_origin(hint) is Literal:
         return ", ".join(typing.get_args(hint))
+    if typing.get_origin(hint) is dict:
+        return "named values"
+    if typing.get_origin(hint) is list:
+        return "list"
     words = {int: "integer", float: "number", bool: "true, false", str: "text"}[hint]
     names = {"at_least": ">=", "above": ">", "at_most": "<="}
     bounds = ", ".join(f"{names[name]} {limit}" for name, limit in limits.items())

@@ -80,6 +80,8 @@ def _value(hint: Any, value: Any, key: str) -> Any:
         if value is None or value in ("None", "none", ""):
             return None
         (hint,) = (option for option in typing.get_args(hint) if option is not type(None))
+    if typing.get_origin(hint) in (dict, list):
+        return _container(hint, value, key)
     if typing.get_origin(hint) is Literal:
         choices = typing.get_args(hint)
         if value not in choices:
@@ -98,6 +100,18 @@ def _value(hint: Any, value: Any, key: str) -> Any:
         hint
     ]
     raise UserError(f"{key}={value} is not {expected}")
+
+
+def _container(hint: Any, value: Any, key: str) -> Any:
+    """Check a dictionary of anything, or convert each value of a list."""
+    if typing.get_origin(hint) is dict:
+        if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+            raise UserError(f"{key}={value} is no set of named values: write {key}.NAME=VALUE")
+        return value
+    if not isinstance(value, list):
+        raise UserError(f"{key}={value} is not a list: write {key}=[a,b]")
+    (inner,) = typing.get_args(hint)
+    return [_value(inner, one, key) for one in value]
 
 
 def _check_limits(value: Any, limits: Any, key: str) -> None:

@@ -27,7 +27,7 @@ def json_line(subject: Subject, fields: Fields) -> str:
     numbers = {name: value for name, value in fields.items() if "time" not in name}
     del numbers["avg_envstep_per_sec"], numbers["ckpt_name"]
     config, state = subject.config, subject.state
-    about = {"ckpt": str(subject.path), "env_id": config.env.env_id, "seed": config.seed}
+    about = {"ckpt": str(subject.path), "env_id": config.env.name, "seed": config.seed}
     return json.dumps({**about, "envstep": state["last_step"], **numbers})
 
 

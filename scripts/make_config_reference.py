@@ -60,9 +60,8 @@ def _recipes() -> str:
 def _flat(values: dict[str, object], prefix: str = "") -> dict[str, object]:
     flat: dict[str, object] = {}
     for key, value in values.items():
-        flat |= (
-            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-        )
+        is_section = isinstance(value, dict) and key != "kwargs"
+        flat |= _flat(value, f"{prefix}{key}.") if is_section else {prefix + key: value}
     return flat
 
 

@@ -220,6 +220,41 @@ class Masked(gymnasium.Wrapper[Any, int, np.ndarray, int]):
         return {"action_mask": mask, "observation": observation}, {}
 
 
+class Showing(gymnasium.Env[Any, int]):
+    """Returns what it was told to, in spaces that it was given, and never ends by itself."""
+
+    def __init__(
+        self,
+        observation: Any = None,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+        reward: Any = 0.0,
+    ) -> None:
+        """Take the spaces, and what to return at every reset and step."""
+        self.observation_space = observation_space or spaces.Box(-9, 9, (1,), np.float32)
+        self.action_space = action_space or spaces.Discrete(2)
+        self.observation = np.zeros(1, np.float32) if observation is None else observation
+        self.reward = reward
+        self.actions: list[int] = []
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return the observation."""
+        return self.observation, {}
+
+    def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take an element of the action space, and note it."""
+        assert self.action_space.contains(action), f"{action!r} is not in {self.action_space}"
+        self.actions.append(int(action))
+        return self.observation, self.reward, False, False, {}
+
+
+def made_by_a_function(*, length: int) -> gymnasium.Env[Any, Any]:
+    """Return a counter of a fixed length behind a time limit of its own."""
+    return gymnasium.wrappers.TimeLimit(Counter(min_length=length, max_length=length), 50)
+
+
 def register(
     name: str, entry_point: Callable[..., gymnasium.Env[Any, Any]], **options: object
 ) -> None:

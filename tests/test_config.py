@@ -81,6 +81,30 @@ def test_a_bare_env_id_takes_no_recipe_and_no_stop_value_of_another_environment(
     assert beside_cartpole.env.stop_value == 475
 
 
+def test_arguments_of_the_environment_are_whatever_it_takes() -> None:
+    line = (
+        "env=cartpole env.kwargs.size=5 +env.kwargs.name=a ++env.kwargs.name=b env.kwargs={p:0.5} "
+        "env.kwargs.is_slippery=false env.kwargs.map=[SF,HG] env.kwargs.a.b=null"
+    )
+    config = load_config(line.split())
+    expected = {"size": 5, "name": "b", "p": 0.5, "is_slippery": False, "map": ["SF", "HG"]}
+    assert config.env.kwargs == {**expected, "a": {"b": None}}
+    # What a run was trained with can be changed and taken back.
+    changed = load_config(["env.kwargs.size=6", "~env.kwargs.a", "~env.kwargs.map"], config)
+    assert changed.env.kwargs == {"size": 6, "name": "b", "p": 0.5, "is_slippery": False}
+
+
+def test_an_entry_point_is_the_environment() -> None:
+    config = load_config(["env.entry_point=my.module:Grid", "env.wrappers=[a.b:C,d:E]"])
+    wanted = EnvConfig(entry_point="my.module:Grid", wrappers=["a.b:C", "d:E"])
+    assert config == Config(env=wanted)  # the recipe of no other environment
+    assert load_config(["env=cartpole", "env.entry_point=a:B"]).env.stop_value == 475
+    both = "env.entry_point=a:B takes the place of env.env_id: give one of the two"
+    assert refusal("env.entry_point=a:B", "env.env_id=CartPole-v1") == both
+    with pytest.raises(UserError, match=both):
+        load_config(["env.env_id=CartPole-v1"], load_config(["env.entry_point=a:B"]))
+
+
 @pytest.mark.parametrize("text", ["1e5", "100000", "100_000", "1.0e5"])
 def test_an_integer_is_written_in_any_way(text: str) -> None:
     value = load_config([f"max_env_step={text}"]).max_env_step
@@ -142,6 +166,10 @@ REFUSALS = {
     "policy.model=null": "policy.model is a section: set its keys, not the section itself",
     "policy={a:1}": "policy is a section: set its keys, not the section itself",
     "log=1": "log is a section: set its keys, not the section itself",
+    "env.kwargs=5": "env.kwargs=5 is no set of named values: write env.kwargs.NAME=VALUE",
+    "env.kwargs=null": "env.kwargs=None is no set of named values: write env.kwargs.NAME=VALUE",
+    "env.wrappers=a:B": "env.wrappers=a:B is not a list: write env.wrappers=[a,b]",
+    "env.wrappers=[[a]]": "env.wrappers=['a'] is not a text",
     "--seed=1": "--seed=1: options are written key=value, for example seed=1",
 }
 

@@ -145,7 +145,8 @@ def test_a_reward_that_is_not_finite_stops_the_run(name: str) -> None:
         ("Pendulum-v1", "the action space is Box(-2.0, 2.0, (1,), float32), but must be Discrete"),
         (
             "tests.fake_envs:Image-v0",
-            "observations of shape (8, 8) are images, but must be vectors",
+            "observations of shape (8, 8) are images, but must be vectors "
+            "(env.wrappers=[gymnasium.wrappers:FlattenObservation] makes them such)",
         ),
         (
             "tests.fake_envs:Sequence-v0",

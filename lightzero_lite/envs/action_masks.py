@@ -30,14 +30,14 @@ def network_space(space: spaces.Space[Any]) -> spaces.Space[Any]:
     return space
 
 
-def legal_actions(mask: Any, num_actions: int, *, must_act: bool, env_id: str) -> BoolArray:
+def legal_actions(mask: Any, num_actions: int, *, must_act: bool, option: str) -> BoolArray:
     """Return the mask of one state as `[A]`, True: legal.
 
     Args:
         mask: What the environment says; None: all actions are legal.
         num_actions: A.
         must_act: False: the environment terminated. Whatever it says, all are legal then.
-        env_id: Names the environment in messages.
+        option: Names the environment in messages.
 
     Raises:
         UserError: The mask has another shape, or allows nothing though the episode goes on.
@@ -47,12 +47,12 @@ def legal_actions(mask: Any, num_actions: int, *, must_act: bool, env_id: str) -
     legal: BoolArray = np.array(mask, dtype=np.bool_)
     if legal.shape != (num_actions,):
         raise UserError(
-            f"env.env_id={env_id}: an action mask has shape {legal.shape}, but must have one entry "
+            f"{option}: an action mask has shape {legal.shape}, but must have one entry "
             f"for each of the {num_actions} actions"
         )
     if not legal.any():
         raise UserError(
-            f"env.env_id={env_id}: an action mask allows no action, but the episode goes on: end "
+            f"{option}: an action mask allows no action, but the episode goes on: end "
             "it with terminated=True"
         )
     return legal

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium import error, spaces
+from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit
 
 from lightzero_lite.config import EnvConfig
 from lightzero_lite.envs.action_masks import find_mask, has_mask, legal_actions, network_space
+from lightzero_lite.envs.entry_point import find_in_current_folder, load, one_line
 from lightzero_lite.types import BoolArray, Float32Array, UserError
 
 Env = gymnasium.Env[Any, Any]
+LONGEST_EPISODE = 10_000  # steps, where the environment has no time limit of its own
+
+_VECTOR_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class EnvShape(NamedTuple):
@@ -20,7 +27,7 @@ class EnvShape(NamedTuple):
 
     observation_dim: int  # numbers in one flattened observation
     action_num: int  # actions are 0 .. action_num - 1
-    max_episode_steps: int | None  # time limit in env steps, None: none registered
+    max_episode_steps: int | None  # time limit in env steps, None: not known
 
 
 class ResetResult(NamedTuple):
@@ -41,29 +48,81 @@ class StepResult(NamedTuple):
 
 
 def make_env(config: EnvConfig) -> Env:
-    """Construct one environment.
+    """Construct one environment; its episodes end, if only by a time limit.
 
     Raises:
-        UserError: The id is unknown, a package is missing, or a space is not supported.
+        UserError: There is no such environment, its constructor raises, or a space does not fit.
     """
+    env = _construct(config)
+    for name in config.wrappers:
+        wrap = load(name, f"env.wrappers={name}")
+        with one_line(f"env.wrappers={name}"):
+            env = wrap(env)
+    if not isinstance(env, gymnasium.Env):
+        raise UserError(f"{config.option}: a {type(env).__name__} is not a gymnasium.Env")
+    _check_spaces(env, config.option)
+    return env if time_limit(env) else EpisodeGuard(env, config.option)
+
+
+def _construct(config: EnvConfig) -> Env:
+    """Call what makes the environment, and set its time limit."""
     limit = config.max_episode_steps
-    keywords: dict[str, Any] = {} if limit is None else {"max_episode_steps": limit}
-    try:
-        env: Env = gymnasium.make(config.env_id, disable_env_checker=True, **keywords)
-    except error.DependencyNotInstalled as failure:
-        raise UserError(f"env.env_id={config.env_id}: {_one_line(failure)}") from None
-    except (error.Error, ModuleNotFoundError) as failure:
-        raise UserError(f"env.env_id={config.env_id}: {_one_line(failure)}") from None
-    _check_spaces(env, config.env_id)
-    return env
+    if config.entry_point is None:
+        keywords: dict[str, Any] = {} if limit is None else {"max_episode_steps": limit}
+        find_in_current_folder()  # an id may name its module, as in module:Id-v0
+        with one_line(config.option):
+            return gymnasium.make(
+                config.env_id, disable_env_checker=True, **config.kwargs, **keywords
+            )
+    make = load(config.entry_point, config.option)
+    with one_line(config.option):
+        env: Env = make(**config.kwargs)
+    return env if limit is None else TimeLimit(env, limit)
+
+
+def time_limit(env: Env) -> int | None:
+    """Return the shortest time limit among an environment's wrappers; None if there is none."""
+    limits = []
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, TimeLimit):
+            limits.append(int(env._max_episode_steps))
+        elif isinstance(env, EpisodeGuard):
+            limits.append(LONGEST_EPISODE)
+        env = env.env
+    return min(limits, default=None)
+
+
+class EpisodeGuard(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Cuts the episodes of an environment without a time limit, and says so when it does."""
+
+    def __init__(self, env: Env, option: str) -> None:
+        """Wrap an environment that `option` named."""
+        super().__init__(env)
+        self.option, self.num_steps = option, 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start to count."""
+        self.num_steps = 0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step, and truncate the episode that has become too long."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.num_steps += 1
+        if self.num_steps == LONGEST_EPISODE and not (terminated or truncated):
+            truncated = True
+            text = "cut an episode that had not ended: set env.max_episode_steps"
+            warnings.warn(f"{self.option}: after {LONGEST_EPISODE:,} steps {text}", stacklevel=2)
+        return observation, reward, terminated, truncated, info
 
 
 def env_shape(env: Env) -> EnvShape:
     """Return the sizes of an environment made by `make_env`."""
     assert isinstance(env.action_space, spaces.Discrete)
-    limit = None if env.spec is None else env.spec.max_episode_steps
-    observation_space = network_space(env.observation_space)
-    return EnvShape(spaces.flatdim(observation_space), int(env.action_space.n), limit)
+    observation_dim = spaces.flatdim(network_space(env.observation_space))
+    return EnvShape(observation_dim, int(env.action_space.n), time_limit(env))
 
 
 class VectorEnv:
@@ -79,6 +138,7 @@ class VectorEnv:
         if self.envs:
             self.has_mask = has_mask(self.envs[0].observation_space)
             self.space = network_space(self.envs[0].observation_space)
+            self.observation_dim = spaces.flatdim(self.space)
             self.is_flat = isinstance(self.space, spaces.Box) and len(self.space.shape) == 1
 
     def __len__(self) -> int:
@@ -93,20 +153,20 @@ class VectorEnv:
         """
         observation, info = self.envs[index].reset(seed=seed)
         legal = self._legal_actions(index, observation, info, must_act=True)
-        return ResetResult(self._flatten(observation), legal)
+        return ResetResult(self._flatten(index, observation), legal)
 
     def step(self, index: int, action: int) -> StepResult:
         """Step one environment; action is in [0, action_num).
 
         Raises:
             FloatingPointError: The observation or the reward is not finite.
+            ValueError: The observation is not in its space, or the reward is not one number.
             UserError: The action mask has a wrong shape or allows nothing.
         """
         env = self.envs[index]
         assert isinstance(env.action_space, spaces.Discrete)
         observation, reward, terminated, truncated, info = env.step(action + env.action_space.start)
-        number = float(np.asarray(reward).item())
-        flat = self._flatten(observation)
+        number, flat = _number(reward, index), self._flatten(index, observation)
         if not (np.isfinite(number) and np.isfinite(flat).all()):
             raise FloatingPointError(f"env {index} returned {observation}, reward {reward}")
         legal = self._legal_actions(index, observation, info, must_act=not terminated)
@@ -123,34 +183,48 @@ class VectorEnv:
         mask = find_mask(observation, info, is_in_observation=self.has_mask)
         space = self.envs[index].action_space
         assert isinstance(space, spaces.Discrete)
-        return legal_actions(mask, int(space.n), must_act=must_act, env_id=self.config.env_id)
+        return legal_actions(mask, int(space.n), must_act=must_act, option=self.config.option)
 
-    def _flatten(self, observation: Any) -> Float32Array:
+    def _flatten(self, index: int, observation: Any) -> Float32Array:
         if self.has_mask:
             observation = observation["observation"]
         if not self.is_flat:
             observation = spaces.flatten(self.space, observation)
         # A copy: the environment may hand out the same array at every step.
-        return np.array(observation, dtype=np.float32)
+        flat = np.array(observation, dtype=np.float32)
+        if flat.shape != (self.observation_dim,):
+            seen = f"an observation {flat.shape}, but it is {self.space}"
+            raise ValueError(f"env {index} returned {seen}")
+        return flat
 
 
-def _check_spaces(env: Env, env_id: str) -> None:
+def _number(reward: Any, index: int) -> float:
+    """Return a reward of any numeric type, or in an array of one element, as a float."""
+    try:
+        return float(np.asarray(reward).item())
+    except (TypeError, ValueError):
+        raise ValueError(f"env {index} returned the reward {reward}: not one number") from None
+
+
+def _check_spaces(env: Env, option: str) -> None:
     """Raise UserError where the networks cannot take the environment's spaces."""
-    action_space, observation_space = env.action_space, network_space(env.observation_space)
-    if not isinstance(action_space, spaces.Discrete):
-        raise UserError(
-            f"env.env_id={env_id}: the action space is {action_space}, but must be Discrete"
-        )
-    if isinstance(observation_space, spaces.Box) and len(observation_space.shape) > 1:
-        raise UserError(
-            f"env.env_id={env_id}: observations of shape {observation_space.shape} are images, "
-            "but must be vectors"
-        )
-    if not observation_space.is_np_flattenable:
-        raise UserError(
-            f"env.env_id={env_id}: observations in {observation_space} cannot be made a vector"
-        )
+    if not isinstance(env.action_space, spaces.Discrete):
+        raise UserError(f"{option}: the action space is {env.action_space}, but must be Discrete")
+    for space in _leaves(network_space(env.observation_space)):
+        if not isinstance(space, _VECTOR_SPACES):
+            raise UserError(f"{option}: observations in {space} cannot be made a vector")
+        if isinstance(space, spaces.Box) and len(space.shape) > 1:
+            raise UserError(
+                f"{option}: observations of shape {space.shape} are images, but must be vectors "
+                "(env.wrappers=[gymnasium.wrappers:FlattenObservation] makes them such)"
+            )
 
 
-def _one_line(failure: Exception) -> str:
-    return " ".join(str(failure).split())
+def _leaves(space: Any) -> Iterator[Any]:
+    """Yield the spaces that a space is made of."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.values() if isinstance(space, spaces.Dict) else space
+        for part in parts:
+            yield from _leaves(part)
+    else:
+        yield space

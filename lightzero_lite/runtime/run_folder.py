@@ -20,7 +20,7 @@ def run_folder(config: Config) -> Path:
         path = Path(config.resume)
         if path.resolve().parent.name == "ckpt":
             return path.parent.parent
-    env = re.sub(r"(-v\d+)?$", "", config.env.env_id, count=1)
+    env = re.sub(r"(-v\d+)?$", "", config.env.name, count=1)
     slug = re.sub(r"\W+", "_", env.lower()).strip("_")
     return Path(f"{slug}_{config.policy.type}_seed{config.seed}")
 
