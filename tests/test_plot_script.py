@@ -15,6 +15,7 @@ from lightzero_lite.config import Config, EnvConfig, config_to_dict
 from lightzero_lite.runtime.config_files import write_config_files
 from lightzero_lite.runtime.logging import RunLog
 from lightzero_lite.runtime.run_reader import PANELS, read_run, run_folders
+from tests.absent import make_absent
 from tests.launch import ROOT
 
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "plot.py"))
@@ -112,24 +113,13 @@ def test_pictures_are_written_and_name_what_they_show(
 def test_a_missing_matplotlib_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
+    make_absent("matplotlib", monkeypatch)
     folder = write_run(tmp_path / "run", [1])
     with pytest.raises(SystemExit) as end:
         run_main(monkeypatch, folder, "--out", tmp_path / "curves")
     assert end.value.code == 2
     line = "error: matplotlib is not installed: pip install 'lightzero-lite[viz]'\n"
     assert capsys.readouterr().err == line
-
-
-class Absent:
-    """A finder that knows that matplotlib is not there."""
-
-    def find_spec(self, name: str, *_: object) -> None:
-        """Refuse matplotlib as a finder of all places would, and leave the rest to others."""
-        if name.partition(".")[0] == "matplotlib":
-            raise ModuleNotFoundError(f"No module named {name!r}", name="matplotlib")
 
 
 def test_a_folder_without_runs_is_one_line(

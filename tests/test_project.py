@@ -53,10 +53,12 @@ FLOORS = {
     "runtime/signals.py": 1,
     "predictor.py": 2,
     "losses.py": 2,
+    "viewing/tree_picture.py": 2,
     "search/puct.py": 2,
     "search/gumbel.py": 2,
     "replay/storage.py": 2,
     "replay/targets.py": 2,
+    "envs/rendering.py": 2,
     "envs/rollout.py": 2,
     "runtime/checkpoint.py": 2,
     "runtime/config_files.py": 2,
@@ -73,8 +75,10 @@ FLOORS = {
     "reporting.py": 4,
     "loading.py": 5,
     "saving.py": 4,
+    "viewing/recording.py": 5,
     "trainer.py": 5,
     "train.py": 6,
+    "viewing/film.py": 6,
 }
 
 # Who may name what: everything else in the package may not.
@@ -82,6 +86,7 @@ BORDERS = {
     "gymnasium": {
         "envs/action_masks.py",
         "envs/factory.py",
+        "envs/rendering.py",
         "envs/rollout.py",
         "collector.py",
         "evaluator.py",
@@ -92,6 +97,9 @@ BORDERS = {
     "torch.nn.parallel": {"learner.py"},
     "tensorboard": {"runtime/logging.py", "runtime/run_reader.py"},
     "torch.utils.tensorboard": {"runtime/logging.py"},
+    "matplotlib": {"viewing/tree_picture.py"},
+    "imageio_ffmpeg": {"viewing/film.py"},
+    "PIL": {"envs/rendering.py", "viewing/film.py"},
     "tabulate": {"runtime/logging.py"},
     "tqdm": {"runtime/progress.py"},
     "numpy.random.default_rng": {"runtime/seeding.py"},

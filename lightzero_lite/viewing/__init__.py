@@ -1,0 +1,1 @@
+"""What a person looks at: recordings of episodes, and pictures of searches and runs."""
