@@ -10,10 +10,10 @@ from lightzero_lite.runtime.distributed import joined_ranks
 
 
 def main(way: str) -> None:
-    """Gather after 6 s of rank 1 in a group that waits for 2 s."""
-    with joined_ranks(timedelta(seconds=2)) as ranks:
+    """Gather after 3 s of rank 1 in a group that waits for 1 s."""
+    with joined_ranks(timedelta(seconds=1)) as ranks:
         ranks.barrier()
-        for _ in range(60 if ranks.rank else 0):
+        for _ in range(30 if ranks.rank else 0):
             time.sleep(0.1)
             ranks.pulse()
         if way == "late":

@@ -10,9 +10,11 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
+
+from tests.forked import Forked, Order
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAIN = ROOT / "train.py"
@@ -51,21 +53,17 @@ class Outcome(NamedTuple):
 
 
 class Running:
-    """A launched program that still runs."""
+    """A started program that still runs."""
 
-    def __init__(self, command: Sequence[str], folder: Path, variables: Mapping[str, str]) -> None:
-        """Start the command in `folder`; its output goes to a file without a name."""
-        self.mark = f"LIGHTZERO_TEST={uuid.uuid4()}"
-        name, _, value = self.mark.partition("=")
-        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `finish`
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes] | Forked,
+        file: IO[bytes],
+        pids: Callable[[], list[int]],
+    ) -> None:
+        """Take over a process, the file of its output, and what lists all that it started."""
+        self.process, self.file, self.pids = process, file, pids
         self.start = time.perf_counter()
-        self.process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=_environment() | dict(variables) | {name: value},
-            stdout=self.file,
-            stderr=subprocess.STDOUT,
-        )
 
     def output(self) -> str:
         """Return what the program and its children have written so far."""
@@ -81,14 +79,9 @@ class Running:
                 raise AssertionError(f"{text!r} is not in:\n{self.output()}")
             time.sleep(0.02)
 
-    def pid_of(self, rank: int) -> int:
-        """Return the process of a rank that torchrun started."""
-        (pid,) = _marked(self.mark, f"RANK={rank}")
-        return pid
-
     def kill(self) -> None:
         """End the program and all that it started, at once."""
-        for pid in _marked(self.mark):
+        for pid in self.pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
@@ -97,12 +90,13 @@ class Running:
         """Wait for the end; a program that takes longer than `timeout` fails the test."""
         try:
             self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, TimeoutError):
             self.kill()
             raise AssertionError(f"still running after {timeout} s:\n{self.output()}") from None
         seconds = time.perf_counter() - self.start
-        assert _marked(self.mark) == [], "a process outlived its launcher"
+        assert self.pids() == [], "a process outlived its launcher"
         with self.file:
+            assert self.process.returncode is not None
             return Outcome(self.process.returncode, self.output(), seconds)
 
 
@@ -114,7 +108,7 @@ def start(
     variables: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
 ) -> Running:
-    """Start a Python script in `folder`.
+    """Start a Python script in `folder`, as a user does.
 
     Args:
         command: The script and its arguments.
@@ -127,7 +121,38 @@ def start(
     if num_ranks is not None:
         launcher += ["-m", "torch.distributed.run", "--standalone"]
         launcher += [f"--nproc_per_node={num_ranks}", *options]
-    return Running([*launcher, *map(str, command)], folder, variables or {})
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `finish`
+    mark = str(uuid.uuid4())
+    process = subprocess.Popen(
+        [*launcher, *map(str, command)],
+        cwd=folder,
+        env=_environment() | dict(variables or {}) | {"LIGHTZERO_TEST": mark},
+        stdout=file,
+        stderr=subprocess.STDOUT,
+    )
+    return Running(process, file, lambda: _marked(f"LIGHTZERO_TEST={mark}"))
+
+
+def fork(
+    command: Sequence[str | Path],
+    folder: Path,
+    *,
+    num_ranks: int | None = None,
+    largest_file: int | None = None,
+) -> Running:
+    """Start a Python script in `folder` without the seconds that imports take: `tests.forked`.
+
+    Args:
+        command: The script and its arguments.
+        folder: Working directory.
+        num_ranks: Ranks, which get the variables that torchrun gives; None: a process alone.
+        largest_file: Bytes that a file may have; None: no limit.
+    """
+    file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed in `finish`
+    words = list(map(str, command))
+    order = Order(words, folder, _environment(), Path(file.name), num_ranks, largest_file)
+    process = Forked(order)
+    return Running(process, file, process.pids)
 
 
 def launch(
@@ -144,25 +169,11 @@ def launch(
     return running.finish(timeout)
 
 
-def _marked(*marks: str) -> list[int]:
-    """Return the processes that have environment variables, which their children inherit."""
-    pids = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            variables = path.read_bytes()
-        except OSError:  # another user's, or gone meanwhile
-            continue
-        if {mark.encode() for mark in marks} <= set(variables.split(b"\0")):
-            pids.append(int(path.parent.name))
-    return pids
-
-
 def train(
     folder: Path, *overrides: str, num_ranks: int | None = None, timeout: float = 90.0
 ) -> Outcome:
-    """Train tiny networks in `folder`; the caller names the environment."""
-    command = [TRAIN, *TINY, *overrides]
-    return launch(command, folder, num_ranks=num_ranks, timeout=timeout)
+    """Train tiny networks in `folder`, forked; the caller names the environment."""
+    return fork([TRAIN, *TINY, *overrides], folder, num_ranks=num_ranks).finish(timeout)
 
 
 def train_well(folder: Path, *overrides: str, num_ranks: int | None = None) -> Outcome:
@@ -170,6 +181,19 @@ def train_well(folder: Path, *overrides: str, num_ranks: int | None = None) -> O
     outcome = train(folder, *overrides, num_ranks=num_ranks)
     assert outcome.returncode == 0, outcome.output
     return outcome
+
+
+def _marked(mark: str) -> list[int]:
+    """Return the processes that have an environment variable, which their children inherit."""
+    pids = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            variables = path.read_bytes()
+        except OSError:  # another user's, or gone meanwhile
+            continue
+        if mark.encode() in variables.split(b"\0"):
+            pids.append(int(path.parent.name))
+    return pids
 
 
 def _environment() -> dict[str, str]:

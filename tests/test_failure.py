@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.launch import COUNTER, ROOT, TINY, TRAIN, Outcome, launch, start, train
+from tests.launch import COUNTER, ROOT, TINY, TRAIN, Outcome, fork, launch, train
 
 pytestmark = pytest.mark.distributed
 
@@ -50,11 +49,11 @@ def test_a_rank_that_raises_ends_the_job(tmp_path: Path, override: str, message:
 
 def test_a_full_disk_ends_the_job_and_spares_the_checkpoints(tmp_path: Path) -> None:
     options = ("checkpoint.replay_buffer=true", "checkpoint.save_freq=1", "max_env_step=1e6")
-    options += ("policy.n_episode=32",)  # the buffers grow faster than the logs
-    running = start([TRAIN, *TINY, *RUN, *options], tmp_path, num_ranks=2)
+    # The buffers grow fast.
+    options += ("policy.n_episode=128", "policy.num_simulations=1", "policy.update_per_collect=2")
     # The buffers' file grows past what a file may have; that of a checkpoint does not.
-    resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (200_000, 200_000))
-    outcome = running.finish()
+    command = [TRAIN, *TINY, *RUN, *options]
+    outcome = fork(command, tmp_path, num_ranks=2, largest_file=140_000).finish()
     assert outcome.returncode != 0
     assert "OSError: run/ckpt/replay_buffer_" in outcome.output
     assert "cannot be written; the files before it are as they were" in outcome.output
@@ -72,9 +71,9 @@ def test_stale_variables_of_another_job_are_not_believed(tmp_path: Path) -> None
 
 def test_a_late_rank_that_gives_signs_of_life_outlasts_the_groups_timeout(tmp_path: Path) -> None:
     worker = ROOT / "tests" / "late_worker.py"
-    outcome = launch([worker, "late"], tmp_path, num_ranks=2)
+    outcome = fork([worker, "late"], tmp_path, num_ranks=2).finish()
     assert outcome.returncode == 0, outcome.output
     assert outcome.output.count("gathered [0, 1]") == 2
-    outcome = launch([worker, "plain"], tmp_path, num_ranks=2)
+    outcome = fork([worker, "plain"], tmp_path, num_ranks=2).finish()
     assert outcome.returncode != 0
     assert "gathered" not in outcome.output

@@ -1,4 +1,4 @@
-"""Whole runs in processes of their own: python alone, and torchrun with gloo on one machine."""
+"""Whole runs in processes of their own: python alone, and ranks with gloo on one machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.builders import make_learner, random_batch
 from tests.distributed_worker import JOINED
-from tests.launch import COUNTER, ROOT, launch, train, train_well
+from tests.launch import COUNTER, ROOT, TINY, TRAIN, fork, launch, train, train_well
 
 pytestmark = pytest.mark.distributed
 
@@ -108,15 +108,17 @@ def assert_is_seeds_tree(folder: Path, name: str) -> None:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the working directory of `python train.py env=cartpole`."""
     folder = tmp_path_factory.mktemp("alone")
-    train_well(folder, "env=cartpole", "max_env_step=800")
+    outcome = launch([TRAIN, *TINY, "env=cartpole", "max_env_step=800"], folder)
+    assert outcome.returncode == 0, outcome.output
     return folder
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the working directory of a two-rank run of 2,000 env steps."""
+    """Return the working directory of a run of 2,000 env steps that torchrun started."""
     folder = tmp_path_factory.mktemp("pair")
-    train_well(folder, *COUNTER_RUN, "max_env_step=2000", num_ranks=2)
+    outcome = launch([TRAIN, *TINY, *COUNTER_RUN, "max_env_step=2000"], folder, num_ranks=2)
+    assert outcome.returncode == 0, outcome.output
     return folder
 
 
@@ -170,7 +172,7 @@ def test_both_config_files_are_the_configuration_of_the_checkpoint(pair: Path) -
         assert runpy.run_path(str(run / name))["exp_config"] == config
 
 
-def test_two_runs_of_two_ranks_are_equal(pair: Path, tmp_path: Path) -> None:
+def test_two_runs_of_two_ranks_are_equal_whoever_started_them(pair: Path, tmp_path: Path) -> None:
     train_well(tmp_path, *COUNTER_RUN, "max_env_step=2000", num_ranks=2)
     assert_same_learning(pair / "run", tmp_path / "run")
 
@@ -266,7 +268,8 @@ def test_tensorboard_holds_no_point_that_a_resume_threw_away(resumed: Path) -> N
 def ranks_states(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """Return what two ranks' learners of `distributed_worker.py` ended with."""
     folder = tmp_path_factory.mktemp("worker")
-    outcome = launch([ROOT / "tests" / "distributed_worker.py", folder], folder, num_ranks=2)
+    worker = ROOT / "tests" / "distributed_worker.py"
+    outcome = fork([worker, folder], folder, num_ranks=2).finish()
     assert outcome.returncode == 0, outcome.output
     names = ("LN", "BN", "share")
     return {n: [state_of(folder / f"{n}_{rank}.pth.tar") for rank in (0, 1)] for n in names}
@@ -303,9 +306,8 @@ def test_an_update_of_two_ranks_is_that_of_one_rank_on_the_joined_batch(
 
 
 def test_a_rank_that_raises_ends_the_job_with_its_message(tmp_path: Path) -> None:
-    outcome = train(
-        tmp_path, "env.env_id=tests.fake_envs:FailingCounter-v0", num_ranks=2, timeout=60
-    )
+    failing = "env.env_id=tests.fake_envs:FailingCounter-v0"
+    outcome = launch([TRAIN, *TINY, failing], tmp_path, num_ranks=2, timeout=60)
     assert outcome.returncode != 0
     assert "RuntimeError: the counter was told to fail" in outcome.output
     assert outcome.seconds < 30

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lightzero_lite.runtime.signals import SIGNALS, StopRequest
-from tests.launch import COUNTER, TINY, TRAIN, Running, start
+from tests.launch import COUNTER, TINY, TRAIN, Running, fork, start
 
 LIMIT = 20.0  # seconds from the signal to the end
 FAST, SLOW, STUCK = (COUNTER.replace("Counter", f"{kind}Counter") for kind in ("", "Slow", "Stuck"))
@@ -22,7 +22,7 @@ def start_training(
     folder: Path, env: str, *overrides: str, num_ranks: int | None = None
 ) -> Running:
     command = [TRAIN, *TINY, f"env.env_id={env}", *ENDLESS, *overrides]
-    return start(command, folder, num_ranks=num_ranks)
+    return fork(command, folder, num_ranks=num_ranks)
 
 
 def newest(folder: Path) -> Path:
@@ -74,7 +74,7 @@ def test_a_signal_to_one_rank_ends_both_in_the_middle_of_an_evaluation(tmp_path:
     running = start_training(tmp_path, SLOW, "env.n_evaluator_episode=1", num_ranks=2)
     running.wait_for("run folder: ")
     time.sleep(2)
-    os.kill(running.pid_of(1), signal.SIGUSR1)
+    os.kill(running.pids()[2], signal.SIGUSR1)  # the launcher, rank 0, rank 1
     outcome = running.finish(LIMIT)
     assert outcome.returncode == 0, outcome.output
     assert "stopped by a signal to another rank at envstep 0, train_iter 0" in outcome.output
@@ -83,7 +83,8 @@ def test_a_signal_to_one_rank_ends_both_in_the_middle_of_an_evaluation(tmp_path:
 
 @pytest.mark.distributed
 def test_a_signal_to_torchrun_is_passed_on_and_leaves_no_process(tmp_path: Path) -> None:
-    running = start_training(tmp_path, FAST, num_ranks=2)
+    command = [TRAIN, *TINY, f"env.env_id={FAST}", *ENDLESS]
+    running = start(command, tmp_path, num_ranks=2)
     running.wait_for("evaluation at train_iter 2")
     running.process.send_signal(signal.SIGTERM)
     outcome = running.finish(LIMIT)  # which looks for survivors
