@@ -11,6 +11,7 @@ from lightzero_lite.envs.factory import VectorEnv
 from lightzero_lite.envs.rollout import Decisions
 from lightzero_lite.joint_play import play_jointly
 from lightzero_lite.predictor import Predictor
+from lightzero_lite.runtime.clock import Part
 from lightzero_lite.runtime.distributed import Ranks, share, share_offset
 from lightzero_lite.runtime.logging import Fields
 from lightzero_lite.runtime.seeding import Role, integer_seed, stream
@@ -62,10 +63,13 @@ class Collector:
         stop: StopRequest | None = None,
     ) -> None:
         """Take this rank's share of env.collector_env_num environments."""
-        self.config, self.envs, self.predictor, self.ranks = config, envs, predictor, ranks
+        self.config, self.envs, self.ranks = config, envs, ranks
         self.stop = stop or StopRequest()
         total = config.env.collector_env_num
         self.first_env = share_offset(total, ranks.rank, ranks.num_ranks)
+        timed = ranks.clock.timed
+        self.initial = timed(Part.COLLECT_NETWORK, predictor.initial)
+        self.recurrent_fn = timed(Part.COLLECT_NETWORK, predictor.recurrent_fn)
 
     def collect(self, phase: CollectPhase, search: SearchFn) -> Collected | None:
         """Play exactly phase.num_episodes whole episodes over all ranks.
@@ -85,8 +89,8 @@ class Collector:
         rng = stream(seed, Role.COLLECT_SEARCH, rank, phase.number)
 
         def decide(observations: Float32Array, invalid: BoolArray | None) -> Decisions:
-            root = self.predictor.initial(observations)
-            output = search(root, self.predictor.recurrent_fn, rng=rng, invalid_actions=invalid)
+            root = self.initial(observations)
+            output = search(root, self.recurrent_fn, rng=rng, invalid_actions=invalid)
             action = output.action
             if phase.eps > 0.0:
                 legal = (
@@ -95,15 +99,16 @@ class Collector:
                 action = mix_random_actions(action, legal, phase.eps, rng)
             return Decisions(action, output.root_value, root.value, output.action_weights)
 
-        played = play_jointly(
-            self.envs,
-            seeds,
-            decide,
-            first_number=offset,
-            first_env=self.first_env,
-            ranks=self.ranks,
-            stop=self.stop,
-        )
+        with self.ranks.clock.counting(Part.COLLECT_ENV):
+            played = play_jointly(
+                self.envs,
+                seeds,
+                self.ranks.clock.timed(Part.COLLECT_TREE, decide),
+                first_number=offset,
+                first_env=self.first_env,
+                ranks=self.ranks,
+                stop=self.stop,
+            )
         return None if played is None else Collected(*played)
 
     def close(self) -> None:

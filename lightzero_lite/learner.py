@@ -21,32 +21,23 @@ from lightzero_lite.losses import (
     scale_gradient,
     unrolled_loss,
 )
+from lightzero_lite.metrics import (
+    SupportUse,
+    UpdateMetrics,
+    flattened,
+    step_errors,
+    support_use,
+)
 from lightzero_lite.networks import MuZeroModelMLP, NetworkShape
 from lightzero_lite.runtime.distributed import Ranks
 from lightzero_lite.runtime.schedules import learning_rate_factor
 from lightzero_lite.types import Float32Array, ReplayBatch, StateDict
 
 
-class UpdateMetrics(NamedTuple):
-    """What one update measured: scalars, means over the batch."""
-
-    total_loss: Tensor
-    value_loss: Tensor
-    reward_loss: Tensor
-    policy_loss: Tensor
-    consistency_loss: Tensor
-    policy_entropy: Tensor
-    total_grad_norm_before_clip: Tensor
-    target_value: Tensor
-    predicted_value: Tensor
-    clipped_target: Tensor  # share of value and reward targets that lie outside the support
-    largest_scaled_target: Tensor  # in the space of h: the support that would be needed
-
-
 class UpdateResult(NamedTuple):
     """What one update gives back."""
 
-    metrics: Tensor  # [len(UpdateMetrics)], on the learner's device
+    metrics: Tensor  # [len(metric_names(K))], UpdateMetrics flattened, on the learner's device
     priorities: Float32Array | None  # [B], |predicted value - target|; None without priority
 
 
@@ -66,8 +57,8 @@ class UnrolledModel(nn.Module):
 
     def forward(
         self, observations: Tensor, actions: Tensor, targets: LossTargets
-    ) -> tuple[LossTerms, Tensor]:
-        """Return the loss terms and the root value logits [B, S].
+    ) -> tuple[LossTerms, Tensor, Tensor]:
+        """Return the loss terms, the value logits [B, K + 1, S] and the reward logits [B, K, S].
 
         Args:
             observations: [B, K + 1, O].
@@ -76,7 +67,7 @@ class UnrolledModel(nn.Module):
         """
         output = self._unroll(observations, actions)
         terms = unrolled_loss(output, targets, self.weights)
-        return terms, output.value_logits[:, 0].detach()
+        return terms, output.value_logits.detach(), output.reward_logits.detach()
 
     def _unroll(self, observations: Tensor, actions: Tensor) -> UnrolledOutput:
         """Step the model K times; heads run once, on the latents of all steps."""
@@ -144,9 +135,9 @@ class Learner:
         self._set_learning_rate()
         observations, actions = self._to_device(batch.observations), self._to_device(batch.actions)
         target_value = self._value_targets(batch)
-        targets, clipped, largest = self._targets(batch, target_value)
+        targets, support = self._targets(batch, target_value)
         self.unrolled.train()
-        terms, value_logits = self.unrolled(observations, actions.long(), targets)
+        terms, value_logits, reward_logits = self.unrolled(observations, actions.long(), targets)
         self.optimizer.zero_grad(set_to_none=True)
         terms.total.backward()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.policy.grad_clip_value)
@@ -155,7 +146,8 @@ class Learner:
         self.train_iter += 1
         if self.train_iter % self.policy.target_update_freq == 0:
             self.target_model.load_state_dict(self.model.state_dict())
-        predicted = transforms.expected_value(value_logits, self.policy.model.value_support_scale)
+        model = self.policy.model
+        predicted = transforms.expected_value(value_logits[:, 0], model.value_support_scale)
         priorities = None
         if self.policy.use_priority:
             priorities = (predicted - target_value[:, 0]).abs().cpu().numpy()
@@ -169,10 +161,21 @@ class Learner:
             total_grad_norm_before_clip=norm,
             target_value=target_value[:, 0].mean(),
             predicted_value=predicted.mean(),
-            clipped_target=clipped,
-            largest_scaled_target=largest,
+            clipped_target=support.clipped,
+            largest_scaled_target=torch.maximum(support.largest_value, support.largest_reward),
+            value_support_used=support.largest_value / model.value_support_scale,
+            reward_support_used=support.largest_reward / model.reward_support_scale,
+            value_error=step_errors(
+                value_logits, target_value, targets.value_mask, model.value_support_scale
+            ),
+            reward_error=step_errors(
+                reward_logits,
+                self._to_device(batch.rewards),
+                targets.reward_mask,
+                model.reward_support_scale,
+            ),
         )
-        return UpdateResult(torch.stack(metrics), priorities)
+        return UpdateResult(flattened(metrics), priorities)
 
     @property
     def learning_rate(self) -> float:
@@ -241,17 +244,21 @@ class Learner:
         return values.view(inputs.shape[:2])
 
     @torch.no_grad()
-    def _targets(
-        self, batch: ReplayBatch, target_value: Tensor
-    ) -> tuple[LossTargets, Tensor, Tensor]:
-        """Return the targets, the share of them outside the support, and the largest in h-space."""
+    def _targets(self, batch: ReplayBatch, target_value: Tensor) -> tuple[LossTargets, SupportUse]:
+        """Return the targets, and how they fill the supports."""
         model = self.policy.model
         value = transforms.scale_value(target_value)
         reward = transforms.scale_value(self._to_device(batch.rewards))
         value_mask = self._to_device(batch.value_mask)
         reward_mask = self._to_device(batch.reward_mask)
-        outside_value = transforms.is_clipped(value, model.value_support_scale) * value_mask
-        outside_reward = transforms.is_clipped(reward, model.reward_support_scale) * reward_mask
+        support = support_use(
+            value,
+            reward,
+            value_mask,
+            reward_mask,
+            value_scale=model.value_support_scale,
+            reward_scale=model.reward_support_scale,
+        )
         targets = LossTargets(
             value=transforms.two_hot(value, model.value_support_scale),
             reward=transforms.two_hot(reward, model.reward_support_scale),
@@ -262,12 +269,7 @@ class Learner:
             consistency_mask=self._to_device(batch.consistency_mask),
             importance_weights=self._to_device(batch.importance_weights),
         )
-        num_outside = outside_value.sum() + outside_reward.sum()
-        clipped = num_outside / (value_mask.sum() + reward_mask.sum()).clamp_min(1.0)
-        largest = torch.maximum(
-            (value * value_mask).abs().max(), (reward * reward_mask).abs().max()
-        )
-        return targets, clipped, largest
+        return targets, support
 
     def _average_buffers(self) -> None:
         """Make running statistics the mean over ranks, so that all ranks act alike."""

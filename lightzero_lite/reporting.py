@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from lightzero_lite.learner import UpdateMetrics
+from lightzero_lite.metrics import NUM_TABLE_METRICS, UpdateMetrics, metric_names
 from lightzero_lite.replay import ReplayBuffer
+from lightzero_lite.runtime.clock import Part
 from lightzero_lite.runtime.distributed import Ranks
 from lightzero_lite.runtime.logging import Fields, NullLog
 from lightzero_lite.runtime.progress import NullProgress
@@ -18,14 +19,16 @@ from lightzero_lite.runtime.progress import NullProgress
 class Reporter:
     """Turns what the parts return into fields; where nothing is written, into nothing."""
 
-    def __init__(self, ranks: Ranks, *, learner_freq: int) -> None:
+    def __init__(self, ranks: Ranks, *, learner_freq: int, num_unroll_steps: int) -> None:
         """Report nothing until `log` and `progress` are replaced.
 
         Args:
             ranks: The processes of the run: sums and means are over all of them.
             learner_freq: Training iterations between two tables of the learner.
+            num_unroll_steps: K, which names the metrics of an update.
         """
         self.ranks, self.learner_freq = ranks, learner_freq
+        self.metric_names = metric_names(num_unroll_steps)
         self.log, self.progress = NullLog(), NullProgress()
         self.train_iter, self.envstep = 0, 0  # the step of what is reported next
         self.has_warned_of_clipping = False
@@ -62,29 +65,45 @@ class Reporter:
             f"mean return {fields['reward_mean']:.2f}"
         )
 
-    def learned(self, rows: torch.Tensor, first_iter: int, rate: float) -> None:
+    def learned(
+        self, rows: torch.Tensor, first_iter: int, *, rate: float, sampled_age: float
+    ) -> None:
         """Average the updates' metrics over ranks, stop where one is not finite, and log.
 
         Args:
-            rows: [U, len(UpdateMetrics)], this rank's updates.
+            rows: [U, len(metric_names(K))], this rank's updates.
             first_iter: Training iteration before the first of them.
             rate: Learning rate of the first of them.
+            sampled_age: Mean age of what they sampled, in transitions of this rank's buffer.
 
         Raises:
             FloatingPointError: A metric is not finite; the line names it and the iteration.
         """
-        total = np.array(self.ranks.sum(rows.double().flatten().tolist()))
-        means = total.reshape(rows.shape) / self.ranks.num_ranks
+        # Ranks push alike: an age in one rank's transitions, times their number, is one in all's.
+        *total, age = self.ranks.sum([*rows.double().flatten().tolist(), sampled_age])
+        means = np.array(total).reshape(rows.shape) / self.ranks.num_ranks
         if not np.isfinite(means).all():
             update, metric = np.argwhere(~np.isfinite(means))[0]
-            name = UpdateMetrics._fields[metric]
+            name = self.metric_names[metric]
             raise FloatingPointError(f"{name} is not finite at train_iter {first_iter + update}")
         self._warn_of_clipping(means)
         if self.train_iter // self.learner_freq > first_iter // self.learner_freq or not first_iter:
-            averages = zip(UpdateMetrics._fields, means.mean(0), strict=True)
-            fields = {"cur_lr_avg": rate, **{f"{name}_avg": float(v) for name, v in averages}}
+            averages = [*zip(self.metric_names, means.mean(0).tolist(), strict=True)]
+            table = {f"{name}_avg": value for name, value in averages[:NUM_TABLE_METRICS]}
+            fields = {"cur_lr_avg": rate, **table}
             self.log.grid("learner", fields)
-            self._write_scalars("learner", fields)
+            more = {**dict(averages[NUM_TABLE_METRICS:]), "sampled_age_envsteps": age}
+            self._write_scalars("learner", {**fields, **more})
+
+    def cycled(self, seconds: list[float]) -> None:
+        """Report where the time of a cycle went, averaged over ranks.
+
+        Args:
+            seconds: This rank's, of each Part.
+        """
+        total = sum(totals := self.ranks.sum(seconds))
+        shares = {f"share_{part.name.lower()}": totals[part] / total for part in Part}
+        self._write_scalars("cycle", {"seconds": total / self.ranks.num_ranks, **shares})
 
     def _warn_of_clipping(self, means: np.ndarray) -> None:
         """Say once a run that targets lie outside the support, and which support they need."""

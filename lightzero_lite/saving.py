@@ -22,6 +22,7 @@ from lightzero_lite.runtime.checkpoint import (
     save_checkpoint,
     save_replay_buffers,
 )
+from lightzero_lite.runtime.clock import Part
 from lightzero_lite.runtime.config_files import write_config_files
 from lightzero_lite.runtime.distributed import Ranks
 from lightzero_lite.runtime.logging import CHANNELS, NullLog, RunLog
@@ -71,6 +72,10 @@ class RunFiles:
     def save(self, counters: Counters) -> None:
         """Write the iteration checkpoint, and before it the replay buffers if they are wanted."""
         counters.last_save_iter = self.learner.train_iter
+        with self.ranks.clock.counting(Part.SAVE):
+            self._save(counters)
+
+    def _save(self, counters: Counters) -> None:
         name, folder = None, self.folder / "ckpt"
         if self.config.checkpoint.replay_buffer:
             name = replay_buffer_name(self.learner.train_iter, counters.envstep)
@@ -83,7 +88,8 @@ class RunFiles:
 
     def save_best(self, counters: Counters) -> None:
         """Replace ckpt_best."""
-        self._write(BEST_NAME, counters, replay_buffer=None)
+        with self.ranks.clock.counting(Part.SAVE):
+            self._write(BEST_NAME, counters, replay_buffer=None)
 
     def restore(self, path: Path) -> Counters:
         """Continue from a checkpoint; the score to beat is that of the run folder's ckpt_best.

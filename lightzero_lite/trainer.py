@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -17,6 +18,7 @@ from lightzero_lite.predictor import Predictor
 from lightzero_lite.reanalyzer import Reanalyzer
 from lightzero_lite.replay import ReplayBuffer
 from lightzero_lite.reporting import Reporter
+from lightzero_lite.runtime.clock import Part
 from lightzero_lite.runtime.distributed import Ranks, share
 from lightzero_lite.runtime.schedules import linear
 from lightzero_lite.runtime.seeding import Role, integer_seed, stream
@@ -25,6 +27,13 @@ from lightzero_lite.saving import RunFiles
 from lightzero_lite.search import TreeCache
 
 UPDATES_A_LOOK = 8  # updates between two joint looks at the signals, each of which is a collective
+
+
+class Update(NamedTuple):
+    """What the log needs of an update."""
+
+    metrics: torch.Tensor  # UpdateMetrics, flattened, on the learner's device
+    sampled_age: float  # mean, in transitions of this rank's buffer
 
 
 class Trainer:
@@ -44,7 +53,7 @@ class Trainer:
         Raises:
             UserError: The environment or the checkpoint does not fit.
         """
-        self.config, self.ranks = config, ranks
+        self.config, self.ranks, self.clock = config, ranks, ranks.clock
         self.stop = stop or StopRequest()
         self.is_stopping = False  # a signal ends the run; the same on all ranks
         policy = config.policy
@@ -78,11 +87,16 @@ class Trainer:
         )
         if config.resume is not None:
             self.counters = self.files.restore(Path(config.resume))
-        self.report = Reporter(ranks, learner_freq=config.log.learner_freq)
+        self.report = Reporter(
+            ranks,
+            learner_freq=config.log.learner_freq,
+            num_unroll_steps=policy.num_unroll_steps,
+        )
         self.report.has_warned_of_clipping = self.counters.has_warned_of_clipping
 
     def run(self) -> None:
         """Train until a stop condition or a signal; evaluate (not then) and save once more."""
+        self.clock.take()
         self.files.open(self.counters)
         self.report.log, self.report.progress = self.files.log, self.files.progress
         self.files.check_buffer(self.counters)
@@ -96,6 +110,7 @@ class Trainer:
             self._collect()
             self._learn()
             self._evaluate_and_save_where_due()
+            self.report.cycled(self.clock.take())
         if self.counters.last_eval_iter < self.train_iter:
             self._evaluate()
         if self.is_stopping or self.counters.last_save_iter < self.train_iter:
@@ -156,35 +171,43 @@ class Trainer:
 
     def _learn(self) -> None:
         """Take the planned updates and report their means."""
-        counters, rows = self.counters, list[torch.Tensor]()
+        counters, updates = self.counters, list[Update]()
         first_iter, rate = self.train_iter, self.learner.learning_rate
         while counters.pending_updates > 0:
-            if len(rows) % UPDATES_A_LOOK == 0 and self._agree_on_stop():
+            if len(updates) % UPDATES_A_LOOK == 0 and self._agree_on_stop():
                 break
-            rows.append(self._update())
+            updates.append(self._update())
             counters.pending_updates -= 1
             counters.sampled += self.config.policy.batch_size
-        if rows:
+        if updates:
+            with self.clock.counting(Part.LEARN):  # where a GPU's queue is waited for
+                rows = torch.stack([update.metrics for update in updates]).cpu()
+            age = sum(update.sampled_age for update in updates) / len(updates)
             report = self.report.at(train_iter=self.train_iter, envstep=counters.envstep)
-            report.learned(torch.stack(rows), first_iter, rate)
+            report.learned(rows, first_iter, rate=rate, sampled_age=age)
             counters.has_warned_of_clipping = report.has_warned_of_clipping
 
-    def _update(self) -> torch.Tensor:
-        """Sample, update, and hand new priorities back; return the update's metrics."""
+    def _update(self) -> Update:
+        """Sample, update, and hand new priorities back."""
         policy, ranks = self.config.policy, self.ranks
         rng = stream(self.config.seed, Role.SAMPLE, ranks.rank, self.train_iter)
         progress = self.train_iter / policy.priority_beta_anneal_iters
         beta = linear(policy.priority_prob_beta, 1.0, progress)
         size = policy.batch_size // ranks.num_ranks
-        batch = self.buffer.sample(size, rng, priority_beta=beta)
+        with self.clock.counting(Part.SAMPLE):
+            batch = self.buffer.sample(size, rng, priority_beta=beta)
+            age = float(self.buffer.ages(batch.episode_ids, batch.positions).mean())
         if policy.reanalyze_ratio > 0:
-            batch = self.reanalyzer.refresh(
-                batch, self.learner.target_model, greedy_search(policy, self.trees), rng
-            )
-        result = self.learner.update(batch)
+            with self.clock.counting(Part.REANALYZE):
+                batch = self.reanalyzer.refresh(
+                    batch, self.learner.target_model, greedy_search(policy, self.trees), rng
+                )
+        with self.clock.counting(Part.LEARN):
+            result = self.learner.update(batch)
         if result.priorities is not None:
-            self.buffer.update_priorities(batch.episode_ids, batch.positions, result.priorities)
-        return result.metrics
+            with self.clock.counting(Part.SAMPLE):
+                self.buffer.update_priorities(batch.episode_ids, batch.positions, result.priorities)
+        return Update(result.metrics, age)
 
     def _evaluate(self) -> None:
         """Play greedy episodes; a strictly better mean return replaces ckpt_best."""
@@ -192,7 +215,8 @@ class Trainer:
             return
         counters, policy = self.counters, self.config.policy
         self.predictor.load(self.learner.model)
-        evaluation = self.evaluator.evaluate(greedy_search(policy, self.trees))
+        with self.clock.counting(Part.EVALUATE):
+            evaluation = self.evaluator.evaluate(greedy_search(policy, self.trees))
         if evaluation is None:
             self.is_stopping = True
             return

@@ -158,7 +158,8 @@ def _event_problems(folder: Path) -> Iterator[str]:
         reader = EventAccumulator(str(path), size_guidance={"scalars": 0})
         reader.Reload()
         tags = reader.Tags()["scalars"]
-        for axis in (f"{name}_{counter}/" for name in CHANNELS for counter in ("iter", "step")):
+        channels = (*CHANNELS, "cycle")
+        for axis in (f"{name}_{counter}/" for name in channels for counter in ("iter", "step")):
             if not any(tag.startswith(axis) for tag in tags):
                 yield f"events: no tag {axis}*"
         for tag in tags:

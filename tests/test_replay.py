@@ -222,6 +222,15 @@ def test_the_oldest_episodes_leave_first() -> None:
     assert buffer.num_evicted_episodes == 6
 
 
+def test_the_age_of_a_transition_is_how_many_came_after_it() -> None:
+    buffer = make_buffer(size=10)
+    for number, length in enumerate([4, 4, 5]):
+        buffer.push(make_episode(number, length))
+    # Episode 0 is gone; episode 2 takes rows 8, 9, 0, 1, 2.
+    ages = buffer.ages(np.array([2, 2, 2, 1, 1]), np.array([4, 2, 0, 3, 0]))
+    assert ages.tolist() == [0, 2, 4, 5, 8]
+
+
 def test_an_episode_wraps_round_the_end_of_the_ring() -> None:
     # Episode 2 takes rows 8, 9, 0, 1, 2: its values must come back in order.
     buffer, plain = make_buffer(size=10), PlainBuffer(10)

@@ -161,6 +161,18 @@ class ReplayBuffer:
             weights = (raw_weights / raw_weights.max()).astype(np.float32)
         return self._batch_at(rows, weights, rng)
 
+    def ages(self, episode_ids: Int64Array, positions: Int64Array) -> Int64Array:
+        """Return how many transitions arrived after each of these stored ones, `[B]`.
+
+        Args:
+          episode_ids: `[B]`, as in a batch that was drawn since the last push.
+          positions: `[B]`, the same.
+        """
+        rows = self._storage.find(episode_ids, positions)
+        places = (rows - self._storage.first_row) % self._storage.size
+        ages: Int64Array = self._storage.num_transitions - 1 - places
+        return ages
+
     def update_priorities(
         self, episode_ids: Int64Array, positions: Int64Array, priorities: NDArray[np.floating[Any]]
     ) -> None:

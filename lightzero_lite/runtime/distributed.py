@@ -11,13 +11,14 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 from torch import distributed
 
+from lightzero_lite.runtime.clock import Clock, Part
 from lightzero_lite.types import UserError
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ class Ranks:
     num_ranks: int = 1
     local_rank: int = 0
     num_local_ranks: int = 1
+    clock: Clock = field(default_factory=Clock, compare=False, repr=False)
 
     @property
     def is_main(self) -> bool:
@@ -52,7 +54,8 @@ class Ranks:
         if self.num_ranks == 1:
             return [float(value) for value in values]
         total = torch.tensor(list(values), dtype=torch.float64)
-        distributed.all_reduce(total)
+        with self.clock.counting(Part.WAIT):
+            distributed.all_reduce(total)
         result: list[float] = total.tolist()
         return result
 
@@ -69,7 +72,8 @@ class Ranks:
         if self.num_ranks == 1:
             return [value]
         values: list[T | None] = [None] * self.num_ranks
-        distributed.all_gather_object(values, value)
+        with self.clock.counting(Part.WAIT):
+            distributed.all_gather_object(values, value)
         return values  # type: ignore[return-value]
 
     def gather_on_main(self, value: T) -> list[T]:
@@ -77,7 +81,8 @@ class Ranks:
         if self.num_ranks == 1:
             return [value]
         values: list[T | None] = [None] * self.num_ranks if self.is_main else []
-        distributed.gather_object(value, values if self.is_main else None)
+        with self.clock.counting(Part.WAIT):
+            distributed.gather_object(value, values if self.is_main else None)
         return values  # type: ignore[return-value]
 
     def from_main(self, make: Callable[[], T]) -> T:
@@ -107,7 +112,8 @@ class Ranks:
         if self.num_ranks == 1 or not tensors:
             return
         flat = torch.cat([tensor.flatten() for tensor in tensors]) / self.num_ranks
-        distributed.all_reduce(flat)
+        with self.clock.counting(Part.WAIT):
+            distributed.all_reduce(flat)
         parts = torch.split_with_sizes(flat, [tensor.numel() for tensor in tensors])
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.copy_(part.view_as(tensor))
@@ -136,17 +142,22 @@ class Ranks:
             is_leaving: True: wait in the collective, which notices a rank that is gone.
         """
         if self.num_ranks > 1:
-            store, start = self._store(), time.monotonic()
-            arrivals, life, pause = store.add("arrivals", 1), 0, 0.001
-            everyone = -(-arrivals // self.num_ranks) * self.num_ranks
-            while store.add("arrivals", 0) < everyone and not is_leaving():
-                if (pulses := store.add("pulse", 0)) > life:
-                    life, start = pulses, time.monotonic()
-                if time.monotonic() - start > _LONGEST_SILENCE:
-                    break
-                time.sleep(pause)
-                pause = min(2 * pause, 0.05)
+            with self.clock.counting(Part.WAIT):
+                self._wait_for_everyone(is_leaving)
         return self.gather(value)
+
+    def _wait_for_everyone(self, is_leaving: Callable[[], bool]) -> None:
+        """Return when all ranks are here, one leaves, or the late ones are silent too long."""
+        store, start = self._store(), time.monotonic()
+        arrivals, life, pause = store.add("arrivals", 1), 0, 0.001
+        everyone = -(-arrivals // self.num_ranks) * self.num_ranks
+        while store.add("arrivals", 0) < everyone and not is_leaving():
+            if (pulses := store.add("pulse", 0)) > life:
+                life, start = pulses, time.monotonic()
+            if time.monotonic() - start > _LONGEST_SILENCE:
+                break
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
 
     def _store(self) -> Any:
         """Return the keys and values that all ranks can read and write."""
@@ -197,8 +208,12 @@ def joined_ranks(timeout: timedelta | None = None) -> Iterator[Ranks]:
         _share_threads(1)
         yield Ranks()
         return
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    ranks = Ranks(*(int(os.environ[name]) for name in names))
+    ranks = Ranks(
+        rank=int(os.environ["RANK"]),
+        num_ranks=int(os.environ["WORLD_SIZE"]),
+        local_rank=int(os.environ["LOCAL_RANK"]),
+        num_local_ranks=int(os.environ["LOCAL_WORLD_SIZE"]),
+    )
     _share_threads(ranks.num_local_ranks)
     if ranks.num_ranks > 1:
         if ranks.num_local_ranks == ranks.num_ranks:

@@ -10,8 +10,9 @@ from pathlib import Path
 from tabulate import tabulate
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
-from torch.utils.tensorboard.writer import SummaryWriter
+from torch.utils.tensorboard.writer import FileWriter
 
 CHANNELS = ("buffer", "collector", "evaluator", "learner")
 Fields = Mapping[str, float | int | str | list[float]]
@@ -74,7 +75,7 @@ class RunLog(NullLog):
         self.last_steps: dict[str, int] = {}
         for path in sorted(serial.glob("events.out.tfevents.*")):
             self.last_steps |= _drop_later_points(path, train_iter, envstep)
-        self.writer = SummaryWriter(str(serial))
+        self.writer = FileWriter(str(serial))
 
     def line(self, channel: str, text: str) -> None:
         """Write a line to a channel's text file."""
@@ -94,14 +95,18 @@ class RunLog(NullLog):
     def scalars(self, channel: str, fields: Fields, *, train_iter: int, envstep: int) -> None:
         """Write the numbers among the fields to TensorBoard, over both counters."""
         for axis, step in (("iter", train_iter), ("step", envstep)):
-            for name, value in fields.items():
-                tag = f"{channel}_{axis}/{name}"
-                # A counter may stand still (no update between two collect phases); one point a
-                # step keeps every curve a function of its counter.
-                is_new = step > self.last_steps.get(tag, -1)
-                if isinstance(value, int | float) and is_new:
-                    self.writer.add_scalar(tag, value, step)
-                    self.last_steps[tag] = step
+            points = {
+                f"{channel}_{axis}/{name}": value
+                for name, value in fields.items()
+                if isinstance(value, int | float)
+            }
+            # A counter may stand still (no update between two collect phases); one point a
+            # step keeps every curve a function of its counter.
+            new = {tag: v for tag, v in points.items() if step > self.last_steps.get(tag, -1)}
+            self.last_steps |= dict.fromkeys(new, step)
+            # All in one event: a record costs as much as many values.
+            values = [Summary.Value(tag=tag, simple_value=value) for tag, value in new.items()]
+            self.writer.add_summary(Summary(value=values), step)
 
     def sizes(self) -> dict[str, int]:
         """Return the size of each channel's text file in bytes."""
