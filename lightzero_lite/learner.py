@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,8 +115,12 @@ class Learner:
         )
         scale = policy.dynamics_gradient_scale
         self.unrolled: nn.Module = UnrolledModel(self.model, weights, scale)
-        self.optimizer = make_optimizer(self.model, policy)
         self.train_iter = 0
+
+    @cached_property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer, made when it is first asked for: that imports 1.6 s of torch._dynamo."""
+        return make_optimizer(self.model, self.policy)
 
     def distribute(self) -> None:
         """Let gradients be averaged over ranks; all ranks must call it, with rank 0's weights."""
