@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lightzero_lite import transforms
 from lightzero_lite.networks import MuZeroModelMLP, NetworkShape
-from lightzero_lite.predictor_kernels import gather, norm_relu, unscale
+from lightzero_lite.predictor_kernels import bias_relu, gather, norm_relu, unscale
 from lightzero_lite.types import Float32Array, Int32Array, RecurrentOutput, RootOutput
 
 
@@ -29,13 +29,15 @@ class _Work:
         self.groups = _columns(self.tensor, hidden.group_widths)
         self.layers = _columns(self.tensor, hidden.layer_widths)
         self.array = self.tensor.numpy() if device.type == "cpu" else None
+        self.first_row = np.zeros(batch, np.int32)
 
 
 class _Hidden:
     """Hidden layers side by side: their linears, then each one's norm, then ReLU.
 
     The layers of one group read one input and share a matmul. Batch norms are folded into the
-    linears; layer norms run as one kernel over all layers.
+    linears; layer norms run over all layers at once. On a CPU one kernel adds the biases too: addmm
+    would copy them into its output first, which costs as much as the matmul of eight roots.
     """
 
     def __init__(self, *groups: Sequence[tuple[nn.Module, nn.Module]]) -> None:
@@ -47,6 +49,7 @@ class _Hidden:
         self.layer_widths = [len(bias) for group in folded for _, bias in group]
         self.width = sum(self.layer_widths)
         self.starts = np.cumsum([0, *self.layer_widths], dtype=np.int64)
+        self.bias_rows = torch.cat(self.biases).cpu().numpy()[None]
         norms = [n for group in groups for _, n in group if isinstance(n, nn.LayerNorm)]
         self.has_norm = bool(norms)
         if norms:
@@ -57,18 +60,28 @@ class _Hidden:
 
     def run(self, work: _Work, *inputs: Tensor) -> Sequence[Tensor]:
         """Return the activations [B, width] of each layer; one input [B, in] a group."""
-        for i, x in enumerate(inputs):
-            torch.addmm(self.biases[i], x, self.weights[i], out=work.groups[i])
-        self.activate(work)
+        if work.array is None:
+            for i, x in enumerate(inputs):
+                torch.addmm(self.biases[i], x, self.weights[i], out=work.groups[i])
+            self.activate(work)
+        else:
+            for i, x in enumerate(inputs):
+                torch.mm(x, self.weights[i], out=work.groups[i])
+            self.finish(work.array, self.bias_rows, work.first_row)
         return work.layers
 
+    def finish(self, x: Float32Array, bias: Float32Array, row: Int32Array) -> None:
+        """Replace x by relu(norm(x + bias[row])), in place, on a CPU."""
+        if self.has_norm:
+            gamma, beta = self.gamma_array, self.beta_array
+            norm_relu(x, bias, row, self.starts, gamma, beta, self.epsilon)
+        else:
+            bias_relu(x, bias, row)
+
     def activate(self, work: _Work) -> None:
-        """Replace the linears' answers by relu(norm(...)), in place."""
+        """Replace the linears' answers by relu(norm(...)), in place, on a GPU."""
         if not self.has_norm:
             work.tensor.relu_()
-            return
-        if work.array is not None:
-            norm_relu(work.array, self.starts, self.gamma_array, self.beta_array, self.epsilon)
             return
         gammas, betas = (x.split_with_sizes(self.layer_widths) for x in (self.gamma, self.beta))
         for part, gamma, beta in zip(work.layers, gammas, betas, strict=True):
@@ -147,6 +160,7 @@ class _Buffers:
             )
         )  # fmt: skip
         self.latent = torch.empty_like(self.transition.tensor)
+        self.latent_array = self.latent.numpy() if device.type == "cpu" else None
         self.rows = torch.empty_like(self.first.tensor)
         # The hidden layers stand as [value, policy, reward], all of one width.
         width = network.heads.layer_widths[0]
@@ -224,10 +238,7 @@ class Predictor:
             new_node: The node that the result is stored as, the same for all roots.
         """
         network, buffers = self.network, self.buffers[len(parent_node)]
-        self._gather(parent_node, action, buffers)
-        first = network.first
-        torch.addmm(buffers.rows, buffers.latent, first.weights[0], out=buffers.first.tensor)
-        first.activate(buffers.first)
+        self._step_first(parent_node, action, buffers)
         network.transition.run(buffers.transition, buffers.first.tensor)
         new_latent = self.nodes[new_node]
         if network.is_residual:
@@ -237,19 +248,22 @@ class Predictor:
         self._evaluate(new_latent, buffers)
         return RecurrentOutput(buffers.reward, buffers.value, buffers.prior_logits)
 
-    def _gather(self, parent_node: Int32Array, action: Int32Array, buffers: _Buffers) -> None:
-        """Copy the parents' latents and the actions' rows into the work space."""
-        latent, rows = buffers.latent, buffers.rows
-        if self.device.type == "cpu":
-            latents, table = self.latent_array, self.table_array
-            gather(latents, table, parent_node, action, latent.numpy(), rows.numpy())
+    def _step_first(self, parent_node: Int32Array, action: Int32Array, buffers: _Buffers) -> None:
+        """Run the first layer on the parents' latents, with the actions' rows for a bias."""
+        first, work, latent = self.network.first, buffers.first, buffers.latent
+        if work.array is not None and buffers.latent_array is not None:
+            gather(self.latent_array, parent_node, buffers.latent_array)
+            torch.mm(latent, first.weights[0], out=work.tensor)
+            first.finish(work.array, self.table_array, action)
             return
         batch = len(parent_node)
         buffers.index_array[0] = parent_node * batch + buffers.root
         buffers.index_array[1] = action
         index = buffers.index.to(self.device, non_blocking=True)
         torch.index_select(self.flat_latents, 0, index[0], out=latent)
-        torch.index_select(self.network.table, 0, index[1], out=rows)
+        torch.index_select(self.network.table, 0, index[1], out=buffers.rows)
+        torch.addmm(buffers.rows, latent, first.weights[0], out=work.tensor)
+        first.activate(work)
 
     def _evaluate(self, latent: Tensor, buffers: _Buffers) -> None:
         """Write reward, value and prior logits of latents [B, D] into the host's buffer."""

@@ -18,37 +18,43 @@ _ZERO, _ONE, _TWO, _FOUR = np.float32(0.0), np.float32(1.0), np.float32(2.0), np
 
 
 @compiled
-def gather(
-    latents: Float32Array,
-    table: Float32Array,
-    parent_node: Int32Array,
-    action: Int32Array,
-    latent: Float32Array,
-    row: Float32Array,
-) -> None:
-    """Copy each root's parent latent and its action's row of a table.
+def gather(latents: Float32Array, parent_node: Int32Array, latent: Float32Array) -> None:
+    """Copy each root's parent latent.
 
     Args:
         latents: [N, B, D].
-        table: [A, D'].
         parent_node: [B].
-        action: [B].
         latent: [B, D], written.
-        row: [B, D'], written.
     """
     for root in range(len(parent_node)):
         latent[root] = latents[parent_node[root], root]
-        row[root] = table[action[root]]
+
+
+@compiled
+def bias_relu(x: Float32Array, bias: Float32Array, row: Int32Array) -> None:
+    """Replace x [B, W] by relu(x + bias[row]), in place; bias is [R, W], row is [B]."""
+    for root in range(len(x)):
+        added = bias[row[root]]
+        for i in range(x.shape[1]):
+            x[root, i] = max(x[root, i] + added[i], _ZERO)
 
 
 @partial(compiled, may_reorder=True)
 def norm_relu(
-    x: Float32Array, starts: Int64Array, gamma: Float32Array, beta: Float32Array, epsilon: float
+    x: Float32Array,
+    bias: Float32Array,
+    row: Int32Array,
+    starts: Int64Array,
+    gamma: Float32Array,
+    beta: Float32Array,
+    epsilon: float,
 ) -> None:
-    """Replace each group of columns by relu(layer_norm(group)), in place.
+    """Replace each group of columns by relu(layer_norm(group + bias[row])), in place.
 
     Args:
         x: [B, W].
+        bias: [R, W].
+        row: [B], which row of bias is added to each row of x.
         starts: [G + 1], group g is the columns starts[g] .. starts[g + 1] - 1.
         gamma: [W], weights of the layer norms.
         beta: [W], biases of the layer norms.
@@ -56,15 +62,18 @@ def norm_relu(
     """
     for root in range(len(x)):
         for group in range(len(starts) - 1):
-            start, stop = starts[group], starts[group + 1]
-            row, weight, bias = x[root, start:stop], gamma[start:stop], beta[start:stop]
-            mean = row.sum() / np.float32(len(row))
+            columns = slice(starts[group], starts[group + 1])
+            values, added = x[root, columns], bias[row[root], columns]
+            weight, shift = gamma[columns], beta[columns]
+            for i in range(len(values)):
+                values[i] += added[i]
+            mean = values.sum() / np.float32(len(values))
             variance = _ZERO
-            for i in range(len(row)):
-                variance += (row[i] - mean) * (row[i] - mean)
-            scale = _ONE / np.sqrt(variance / np.float32(len(row)) + np.float32(epsilon))
-            for i in range(len(row)):
-                row[i] = max((row[i] - mean) * scale * weight[i] + bias[i], _ZERO)
+            for i in range(len(values)):
+                variance += (values[i] - mean) * (values[i] - mean)
+            scale = _ONE / np.sqrt(variance / np.float32(len(values)) + np.float32(epsilon))
+            for i in range(len(values)):
+                values[i] = max((values[i] - mean) * scale * weight[i] + shift[i], _ZERO)
 
 
 @compiled
