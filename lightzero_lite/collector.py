@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from lightzero_lite.config import Config
-from lightzero_lite.envs.factory import VectorEnv
 from lightzero_lite.envs.rollout import Decisions
+from lightzero_lite.envs.vector import VectorEnv
 from lightzero_lite.joint_play import play_jointly
 from lightzero_lite.predictor import Predictor
 from lightzero_lite.runtime.clock import Part

@@ -38,6 +38,8 @@ class EnvConfig:
     """Gymnasium wrappers put around it, innermost first: [package.module:Class,...]."""
     max_episode_steps: int | None = number(None, at_least=1)
     """Time limit in env steps; null: the environment's own, or 10,000 where it has none."""
+    vectorization: Literal["sync", "async"] = "sync"
+    """Step the environments of a rank one after the other, or each in a process of its own."""
     collector_env_num: int = number(8, at_least=1)
     """Environments that collect at the same time, over all ranks."""
     evaluator_env_num: int = number(20, at_least=1)

@@ -6,8 +6,13 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lightzero_lite.envs.factory import VectorEnv
-from lightzero_lite.envs.rollout import Decide, Decisions, FinishedEpisode, play_episodes
+from lightzero_lite.envs.rollout import (
+    Decide,
+    Decisions,
+    Environments,
+    FinishedEpisode,
+    play_episodes,
+)
 from lightzero_lite.runtime.distributed import Ranks
 from lightzero_lite.runtime.signals import StopRequest, StopRequestedError
 from lightzero_lite.types import BoolArray, Episode, EpisodeSummary, Float32Array
@@ -22,7 +27,7 @@ class Played(NamedTuple):
 
 
 def play_jointly(
-    envs: VectorEnv,
+    envs: Environments,
     seeds: Sequence[int],
     decide: Decide,
     *,

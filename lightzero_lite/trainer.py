@@ -11,7 +11,7 @@ from lightzero_lite.building import collect_search, greedy_search, network_shape
 from lightzero_lite.collector import Collector, CollectPhase, CollectTotals, collector_fields
 from lightzero_lite.config import Config
 from lightzero_lite.counters import Counters
-from lightzero_lite.envs.factory import VectorEnv, env_shape
+from lightzero_lite.envs.vector import VectorEnv
 from lightzero_lite.evaluator import Evaluator, episode_lines, evaluator_fields
 from lightzero_lite.learner import Learner
 from lightzero_lite.predictor import Predictor
@@ -61,7 +61,7 @@ class Trainer:
         envs = VectorEnv(
             config.env, share(config.env.collector_env_num, ranks.rank, ranks.num_ranks)
         )
-        shape = network_shape(policy, env_shape(envs.envs[0]))
+        shape = network_shape(policy, envs.shape)
         self.learner = Learner(policy, shape, ranks=ranks, device=device)
         self.predictor = Predictor(shape, num_simulations=policy.num_simulations, device=device)
         self.collector = Collector(config, envs, self.predictor, ranks, self.stop)

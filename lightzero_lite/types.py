@@ -72,6 +72,23 @@ class SearchFn(Protocol):
         ...
 
 
+class ResetResult(NamedTuple):
+    """Where an episode starts."""
+
+    observation: Float32Array  # [O]
+    legal_actions: BoolArray  # [A], True: legal now
+
+
+class StepResult(NamedTuple):
+    """What one env step returned."""
+
+    observation: Float32Array  # [O]
+    legal_actions: BoolArray  # [A], True: legal now; all True where the environment terminated
+    reward: float
+    is_terminated: bool  # the environment ended: nothing comes after
+    is_truncated: bool  # a time limit cut the episode: the value goes on
+
+
 class EpisodeSummary(NamedTuple):
     """What the logs need of a finished episode."""
 

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from lightzero_lite.config import load_config
-from lightzero_lite.envs.factory import VectorEnv
+from lightzero_lite.envs.vector import VectorEnv
 from lightzero_lite.networks import MuZeroModelMLP, NetworkShape
 from lightzero_lite.predictor import Predictor
 from lightzero_lite.runtime.user_errors import quiet_broken_pipe

@@ -9,8 +9,9 @@ import torch
 from lightzero_lite.building import collect_search, greedy_search, network_shape
 from lightzero_lite.collector import Collector, CollectPhase, mix_random_actions
 from lightzero_lite.config import Config, EnvConfig, PolicyConfig
-from lightzero_lite.envs.factory import EnvShape, VectorEnv, env_shape
+from lightzero_lite.envs.factory import EnvShape, env_shape
 from lightzero_lite.envs.rollout import Decisions, play_episodes
+from lightzero_lite.envs.vector import VectorEnv
 from lightzero_lite.evaluator import Evaluator
 from lightzero_lite.networks import MuZeroModelMLP
 from lightzero_lite.predictor import Predictor
@@ -220,9 +221,9 @@ def test_a_mask_that_cannot_be_is_one_line(name: str, steps: int, message: str) 
     envs = VectorEnv(env_config(name), 1)
 
     def play() -> None:
-        legal = envs.reset(0, 12).legal_actions
+        legal = envs.local[0].reset(12).legal_actions
         for _ in range(steps):
-            legal = envs.step(0, int(legal.argmax())).legal_actions
+            legal = envs.local[0].step(int(legal.argmax())).legal_actions
 
     with pytest.raises(UserError) as refused:
         play()
@@ -232,7 +233,7 @@ def test_a_mask_that_cannot_be_is_one_line(name: str, steps: int, message: str) 
 def test_gymnasiums_own_masks_are_read() -> None:
     envs = VectorEnv(EnvConfig(env_id="Taxi-v4"), 1)
     for seed in range(5):
-        legal = envs.reset(0, seed).legal_actions
+        legal = envs.local[0].reset(seed).legal_actions
         taxi = envs.envs[0].unwrapped
         assert legal.tolist() == (taxi.action_mask(taxi.s) == 1).tolist()  # type: ignore[attr-defined]
         assert 0 < legal.sum() < 6

@@ -16,7 +16,7 @@ from lightzero_lite.collector import (
     collector_fields,
 )
 from lightzero_lite.config import Config, EnvConfig
-from lightzero_lite.envs.factory import VectorEnv
+from lightzero_lite.envs.vector import VectorEnv
 from lightzero_lite.predictor import Predictor
 from lightzero_lite.runtime.distributed import Ranks, share
 from lightzero_lite.types import Episode, EpisodeSummary

@@ -17,8 +17,9 @@ from gymnasium.utils.env_checker import check_env
 
 from lightzero_lite.config import Config, EnvConfig, load_config
 from lightzero_lite.envs import factory
-from lightzero_lite.envs.factory import VectorEnv, env_shape, make_env
+from lightzero_lite.envs.factory import env_shape, make_env
 from lightzero_lite.envs.rollout import play_episodes
+from lightzero_lite.envs.vector import VectorEnv
 from lightzero_lite.runtime.distributed import Ranks
 from lightzero_lite.runtime.run_folder import run_folder
 from lightzero_lite.train import build_trainer
@@ -96,7 +97,7 @@ def test_wrappers_are_put_around_it_innermost_first() -> None:
         wrappers=["tests.test_environments:image_of", "gymnasium.wrappers:FlattenObservation"],
     )
     envs = VectorEnv(config, 1)
-    assert envs.reset(0, 1).observation.tolist() == list(range(12))
+    assert envs.local[0].reset(1).observation.tolist() == list(range(12))
 
 
 def image_of(env: Any) -> Any:
@@ -217,7 +218,7 @@ SEEN = [
 def test_observations_become_vectors(space: Any, seen: Any, vector: list[float]) -> None:
     envs = showing(observation_space=space, observation=seen)
     assert env_shape(envs.envs[0]).observation_dim == len(vector)
-    for observation in (envs.reset(0, 1).observation, envs.step(0, 0).observation):
+    for observation in (envs.local[0].reset(1).observation, envs.local[0].step(0).observation):
         assert observation.dtype == np.float32
         assert observation.tolist() == vector
 
@@ -283,32 +284,32 @@ def test_spaces_that_do_not_fit_are_refused(space: dict[str, Any], line: str) ->
 )
 def test_rewards_become_numbers(reward: Any, number: float) -> None:
     envs = showing(reward=reward)
-    envs.reset(0, 1)
-    result = envs.step(0, 0)
+    envs.local[0].reset(1)
+    result = envs.local[0].step(0)
     assert (result.reward, type(result.reward)) == (number, float)
 
 
 @pytest.mark.parametrize("reward", [np.array([1.0, 2.0]), None, "high"])
 def test_a_reward_that_is_no_number_is_named(reward: Any) -> None:
     envs = showing(reward=reward)
-    envs.reset(0, 1)
+    envs.local[0].reset(1)
     with pytest.raises(ValueError, match="env 0 returned the reward "):
-        envs.step(0, 0)
+        envs.local[0].step(0)
 
 
 def test_an_observation_of_another_shape_than_its_space_is_named() -> None:
     envs = showing(observation=np.zeros(3))
     with pytest.raises(ValueError, match=r"env 0 returned an observation \(3,\), but it is Box"):
-        envs.reset(0, 1)
+        envs.local[0].reset(1)
 
 
 @pytest.mark.parametrize("start", [-1, 0, 5])
 def test_the_environment_receives_an_element_of_its_action_space(start: int) -> None:
     for dtype in (np.int64, np.int32):
         envs = showing(action_space=spaces.Discrete(3, start=start, dtype=dtype))
-        envs.reset(0, 1)
+        envs.local[0].reset(1)
         for action in range(3):
-            envs.step(0, action)
+            envs.local[0].step(action)
         env = envs.envs[0].unwrapped
         assert isinstance(env, Showing)
         assert env.actions == [start, start + 1, start + 2]
@@ -336,12 +337,12 @@ def test_an_episode_without_end_is_cut_and_said(monkeypatch: pytest.MonkeyPatch)
     envs = showing()
     assert env_shape(envs.envs[0]).max_episode_steps == 6
     for _ in range(2):  # the count starts again with each episode
-        envs.reset(0, 1)
-        ends = [envs.step(0, 0).is_truncated for _ in range(5)]
+        envs.local[0].reset(1)
+        ends = [envs.local[0].step(0).is_truncated for _ in range(5)]
         assert not any(ends)
         line = "after 6 steps cut an episode that had not ended: set env.max_episode_steps"
         with pytest.warns(UserWarning, match=f"env.entry_point=tests.fake_envs:Showing: {line}"):
-            assert envs.step(0, 0).is_truncated
+            assert envs.local[0].step(0).is_truncated
 
 
 @pytest.mark.filterwarnings("error")
@@ -367,7 +368,9 @@ def test_the_environment_of_the_documentation_trains(folder: Path) -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
     assert len(code.splitlines()) <= 30
     (folder / "corridor.py").write_text(code)
-    (command,) = re.findall(r"^python train.py (env.entry_point=.*?[^\\])\n", page, re.M | re.S)[1:]
+    (command,) = re.findall(r"^python train.py (env.entry_point=.*?[^\\])\n", page, re.M | re.S)[
+        1:2
+    ]
     overrides = [*shlex.split(command.replace("\\\n", "")), *TINY]
     trainer = build_trainer([*overrides, "max_env_step=100", "exp_name=run"], Ranks())
     check_env(trainer.collector.envs.envs[0].unwrapped, skip_render_check=True)
@@ -375,5 +378,5 @@ def test_the_environment_of_the_documentation_trains(folder: Path) -> None:
     assert trainer.train_iter > 0
     # The first of the corridor's cells is drawn from the seed: 0 to 4 of 10.
     envs = trainer.collector.envs
-    firsts = {float(envs.reset(0, seed).observation[0]) for seed in range(50)}
+    firsts = {float(envs.local[0].reset(seed).observation[0]) for seed in range(50)}
     assert firsts == {float(np.float32(position / 10)) for position in range(5)}

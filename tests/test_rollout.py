@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from lightzero_lite.config import EnvConfig
-from lightzero_lite.envs.factory import VectorEnv, env_shape, make_env
+from lightzero_lite.envs.factory import env_shape, make_env
 from lightzero_lite.envs.rollout import Decisions, FinishedEpisode, play_episodes
+from lightzero_lite.envs.vector import VectorEnv
 from lightzero_lite.types import BoolArray, Float32Array, UserError
 from tests import fake_search
 from tests.fake_envs import Counter, Step
@@ -126,17 +127,17 @@ def test_the_last_observation_is_a_copy_that_a_later_episode_cannot_change() -> 
 def test_dictionaries_are_flattened_and_actions_start_where_the_space_starts() -> None:
     envs = fake_envs("Dict-v0", 1)
     assert env_shape(envs.envs[0])[:2] == (5, 3)
-    assert envs.reset(0, 1).observation.tolist() == [0, 1, 0, 0, 0]
-    assert envs.step(0, 0).observation.tolist() == [0, 0, 1, -1, -1]
-    assert envs.step(0, 2).observation.tolist() == [0, 0, 1, 1, 1]
+    assert envs.local[0].reset(1).observation.tolist() == [0, 1, 0, 0, 0]
+    assert envs.local[0].step(0).observation.tolist() == [0, 0, 1, -1, -1]
+    assert envs.local[0].step(2).observation.tolist() == [0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("name", ["NanReward-v0", "InfiniteReward-v0"])
 def test_a_reward_that_is_not_finite_stops_the_run(name: str) -> None:
     envs = fake_envs(name, 1)
-    envs.reset(0, 1)
+    envs.local[0].reset(1)
     with pytest.raises(FloatingPointError, match="env 0 returned"):
-        envs.step(0, 0)
+        envs.local[0].step(0)
 
 
 @pytest.mark.parametrize(

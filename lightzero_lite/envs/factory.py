@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gymnasium
-import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from lightzero_lite.config import EnvConfig
-from lightzero_lite.envs.action_masks import find_mask, has_mask, legal_actions, network_space
+from lightzero_lite.envs.action_masks import network_space
 from lightzero_lite.envs.entry_point import find_in_current_folder, load, one_line
-from lightzero_lite.types import BoolArray, Float32Array, UserError
+from lightzero_lite.types import UserError
 
 Env = gymnasium.Env[Any, Any]
 LONGEST_EPISODE = 10_000  # steps, where the environment has no time limit of its own
@@ -28,23 +27,6 @@ class EnvShape(NamedTuple):
     observation_dim: int  # numbers in one flattened observation
     action_num: int  # actions are 0 .. action_num - 1
     max_episode_steps: int | None  # time limit in env steps, None: not known
-
-
-class ResetResult(NamedTuple):
-    """Where an episode starts."""
-
-    observation: Float32Array  # [O]
-    legal_actions: BoolArray  # [A], True: legal now
-
-
-class StepResult(NamedTuple):
-    """What one env step returned."""
-
-    observation: Float32Array  # [O]
-    legal_actions: BoolArray  # [A], True: legal now; all True where the environment terminated
-    reward: float
-    is_terminated: bool  # the environment ended: nothing comes after
-    is_truncated: bool  # a time limit cut the episode: the value goes on
 
 
 def make_env(config: EnvConfig) -> Env:
@@ -123,87 +105,6 @@ def env_shape(env: Env) -> EnvShape:
     assert isinstance(env.action_space, spaces.Discrete)
     observation_dim = spaces.flatdim(network_space(env.observation_space))
     return EnvShape(observation_dim, int(env.action_space.n), time_limit(env))
-
-
-class VectorEnv:
-    """Environments that are reset and stepped one by one, each only when it is told to.
-
-    Nothing is reset by itself, so there is no transition that the environment did not make.
-    """
-
-    def __init__(self, config: EnvConfig, num_envs: int) -> None:
-        """Construct num_envs environments."""
-        self.config = config
-        self.envs = [make_env(config) for _ in range(num_envs)]
-        if self.envs:
-            self.has_mask = has_mask(self.envs[0].observation_space)
-            self.space = network_space(self.envs[0].observation_space)
-            self.observation_dim = spaces.flatdim(self.space)
-            self.is_flat = isinstance(self.space, spaces.Box) and len(self.space.shape) == 1
-
-    def __len__(self) -> int:
-        """Return the number of environments."""
-        return len(self.envs)
-
-    def reset(self, index: int, seed: int) -> ResetResult:
-        """Start an episode of one environment from a seed.
-
-        Raises:
-            UserError: The action mask has a wrong shape or allows nothing.
-        """
-        observation, info = self.envs[index].reset(seed=seed)
-        legal = self._legal_actions(index, observation, info, must_act=True)
-        return ResetResult(self._flatten(index, observation), legal)
-
-    def step(self, index: int, action: int) -> StepResult:
-        """Step one environment; action is in [0, action_num).
-
-        Raises:
-            FloatingPointError: The observation or the reward is not finite.
-            ValueError: The observation is not in its space, or the reward is not one number.
-            UserError: The action mask has a wrong shape or allows nothing.
-        """
-        env = self.envs[index]
-        assert isinstance(env.action_space, spaces.Discrete)
-        observation, reward, terminated, truncated, info = env.step(action + env.action_space.start)
-        number, flat = _number(reward, index), self._flatten(index, observation)
-        if not (np.isfinite(number) and np.isfinite(flat).all()):
-            raise FloatingPointError(f"env {index} returned {observation}, reward {reward}")
-        legal = self._legal_actions(index, observation, info, must_act=not terminated)
-        return StepResult(flat, legal, number, bool(terminated), bool(truncated))
-
-    def close(self) -> None:
-        """Close all environments."""
-        for env in self.envs:
-            env.close()
-
-    def _legal_actions(
-        self, index: int, observation: Any, info: dict[str, Any], *, must_act: bool
-    ) -> BoolArray:
-        mask = find_mask(observation, info, is_in_observation=self.has_mask)
-        space = self.envs[index].action_space
-        assert isinstance(space, spaces.Discrete)
-        return legal_actions(mask, int(space.n), must_act=must_act, option=self.config.option)
-
-    def _flatten(self, index: int, observation: Any) -> Float32Array:
-        if self.has_mask:
-            observation = observation["observation"]
-        if not self.is_flat:
-            observation = spaces.flatten(self.space, observation)
-        # A copy: the environment may hand out the same array at every step.
-        flat = np.array(observation, dtype=np.float32)
-        if flat.shape != (self.observation_dim,):
-            seen = f"an observation {flat.shape}, but it is {self.space}"
-            raise ValueError(f"env {index} returned {seen}")
-        return flat
-
-
-def _number(reward: Any, index: int) -> float:
-    """Return a reward of any numeric type, or in an array of one element, as a float."""
-    try:
-        return float(np.asarray(reward).item())
-    except (TypeError, ValueError):
-        raise ValueError(f"env {index} returned the reward {reward}: not one number") from None
 
 
 def _check_spaces(env: Env, option: str) -> None:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from lightzero_lite.config import EnvConfig
-from lightzero_lite.envs.factory import VectorEnv, make_env
+from lightzero_lite.envs.factory import make_env
+from lightzero_lite.envs.vector import VectorEnv
 from lightzero_lite.types import UserError
 
 Picture = NDArray[np.uint8]  # [H, W, 3]
@@ -43,7 +44,7 @@ class RenderedEnv:
         if _MODE not in modes:
             raise self._refusal(f"it renders {', '.join(modes) or 'nothing'}, not {_MODE}")
         keywords = {**config.kwargs, "render_mode": _MODE}
-        self.envs = VectorEnv(replace(config, kwargs=keywords), 1)
+        self.envs = VectorEnv(replace(config, kwargs=keywords, vectorization="sync"), 1)
 
     def picture(self) -> Picture:
         """Draw the current state, at most 360 x 270 pixels.

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from lightzero_lite.envs.factory import ResetResult, VectorEnv
-from lightzero_lite.types import BoolArray, Episode, EpisodeSummary, Float32Array, Int32Array
+from lightzero_lite.types import (
+    BoolArray,
+    Episode,
+    EpisodeSummary,
+    Float32Array,
+    Int32Array,
+    ResetResult,
+    StepResult,
+)
+
+
+class Environments(Protocol):
+    """What is played in (`envs.vector.VectorEnv`)."""
+
+    def __len__(self) -> int:
+        """Return the number of environments."""
+
+    def reset_all(self, indices: Sequence[int], seeds: Sequence[int]) -> list[ResetResult]:
+        """Start an episode in each of these environments, from its seed."""
+
+    def step_all(self, indices: Sequence[int], actions: Int32Array) -> list[StepResult]:
+        """Take an action in each of these environments."""
 
 
 class Decisions(NamedTuple):
@@ -52,8 +72,21 @@ class _Recorder:
         self.root_values: list[float] = []
         self.raw_values: list[float] = []
         self.policies: list[Float32Array] = []
+        self.is_terminated = self.is_over = False
 
-    def finish(self, *, is_terminated: bool) -> FinishedEpisode:
+    def add(self, row: int, decisions: Decisions, result: StepResult) -> None:
+        """Record one step: a row of the decisions, and what came of it."""
+        self.observations.append(result.observation)
+        self.legal_actions.append(result.legal_actions)
+        self.actions.append(int(decisions.action[row]))
+        self.rewards.append(result.reward)
+        self.root_values.append(float(decisions.root_value[row]))
+        self.raw_values.append(float(decisions.raw_value[row]))
+        self.policies.append(decisions.policy[row])
+        self.is_terminated = result.is_terminated
+        self.is_over = result.is_terminated or result.is_truncated
+
+    def finish(self) -> FinishedEpisode:
         episode = Episode(
             observations=np.stack(self.observations),
             legal_actions=np.stack(self.legal_actions),
@@ -62,13 +95,13 @@ class _Recorder:
             root_values=np.array(self.root_values, dtype=np.float32),
             raw_values=np.array(self.raw_values, dtype=np.float32),
             policies=np.stack(self.policies),
-            is_terminated=is_terminated,
+            is_terminated=self.is_terminated,
         )
         return FinishedEpisode(self.number, self.env, episode)
 
 
 def play_episodes(
-    envs: VectorEnv, seeds: Sequence[int], decide: Decide
+    envs: Environments, seeds: Sequence[int], decide: Decide
 ) -> Iterator[FinishedEpisode]:
     """Play one whole episode from each seed, and yield each as it ends.
 
@@ -80,29 +113,29 @@ def play_episodes(
         seeds: Reset seed of each episode.
         decide: Answers for the environments in play; its actions are legal.
     """
-    playing = [_Recorder(i, i, envs.reset(i, seeds[i])) for i in range(min(len(envs), len(seeds)))]
+    playing = _start(envs, seeds, first=0, indices=range(min(len(envs), len(seeds))))
     num_started = len(playing)
     while playing:
         decisions = decide(*_states(playing))
-        still_playing = []
-        for row, recorder in enumerate(playing):
-            result = envs.step(recorder.env, int(decisions.action[row]))
-            recorder.observations.append(result.observation)
-            recorder.legal_actions.append(result.legal_actions)
-            recorder.actions.append(int(decisions.action[row]))
-            recorder.rewards.append(result.reward)
-            recorder.root_values.append(float(decisions.root_value[row]))
-            recorder.raw_values.append(float(decisions.raw_value[row]))
-            recorder.policies.append(decisions.policy[row])
-            if not (result.is_terminated or result.is_truncated):
-                still_playing.append(recorder)
-                continue
-            yield recorder.finish(is_terminated=result.is_terminated)
-            if num_started < len(seeds):
-                first = envs.reset(recorder.env, seeds[num_started])
-                still_playing.append(_Recorder(num_started, recorder.env, first))
-                num_started += 1
-        playing = still_playing
+        results = envs.step_all([recorder.env for recorder in playing], decisions.action)
+        for row, (recorder, result) in enumerate(zip(playing, results, strict=True)):
+            recorder.add(row, decisions, result)
+        finished = [recorder for recorder in playing if recorder.is_over]
+        yield from (recorder.finish() for recorder in finished)
+        free = [recorder.env for recorder in finished[: len(seeds) - num_started]]
+        started = {one.env: one for one in _start(envs, seeds, first=num_started, indices=free)}
+        num_started += len(started)
+        playing = [started.get(one.env, one) for one in playing]
+        playing = [one for one in playing if not one.is_over]
+
+
+def _start(
+    envs: Environments, seeds: Sequence[int], *, first: int, indices: Sequence[int]
+) -> list[_Recorder]:
+    """Start an episode in each of these environments, from the seeds that follow `first`."""
+    starts = envs.reset_all(indices, seeds[first : first + len(indices)])
+    pairs = enumerate(zip(indices, starts, strict=True), first)
+    return [_Recorder(number, env, start) for number, (env, start) in pairs]
 
 
 def _states(playing: Sequence[_Recorder]) -> tuple[Float32Array, BoolArray | None]:
