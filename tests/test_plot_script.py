@@ -6,33 +6,17 @@ import runpy
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from lightzero_lite.config import Config, EnvConfig, config_to_dict
-from lightzero_lite.runtime.config_files import write_config_files
 from lightzero_lite.runtime.logging import RunLog
 from lightzero_lite.runtime.run_reader import PANELS, read_run, run_folders
 from tests.absent import make_absent
 from tests.launch import ROOT
+from tests.written_runs import write_run
 
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "plot.py"))
-
-
-def write_run(folder: Path, returns: list[float], **options: Any) -> Path:
-    """Leave a run folder with an evaluation and a buffer table every 100 env steps."""
-    folder.mkdir(parents=True, exist_ok=True)
-    env = EnvConfig(stop_value=options.pop("stop_value", 9.0))
-    write_config_files(config_to_dict(Config(env=env, exp_name=str(folder), **options)), folder)
-    log = RunLog(folder)
-    for i, value in enumerate(returns):
-        counters = {"train_iter": i, "envstep": 100 * i}
-        log.scalars("evaluator", {"reward_mean": value, "train_iter": i}, **counters)
-        log.scalars("buffer", {"current_have": 100 * i}, **counters)
-    log.close()
-    return folder
 
 
 def test_scalars_and_options_are_read_back(tmp_path: Path) -> None:

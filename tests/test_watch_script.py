@@ -8,11 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium import error
 from PIL import Image
 
 from lightzero_lite.building import greedy_search, network_shape
@@ -31,56 +29,16 @@ from lightzero_lite.viewing import film, tree_picture
 from lightzero_lite.viewing.recording import Recording, record_episode
 from tests.absent import make_absent
 from tests.builders import tiny_policy
-from tests.fake_envs import Counter, Masked, mask_of
+from tests.drawn_envs import NUM_STEPS
+from tests.fake_envs import mask_of
 from tests.launch import ROOT
 
+DRAWN = "drawn_envs:Drawn-v0"
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "watch.py"))
-NUM_STEPS = 11
 ORANGE = np.array([0xD5, 0x5E, 0x00])
 
 
-class Drawn(Counter):
-    """A counter whose picture has a red that says how far it is."""
-
-    metadata = {"render_modes": ["human", "rgb_array"], "render_fps": 10}  # noqa: RUF012
-
-    def __init__(
-        self, *, render_mode: str | None = None, flaw: str | None = None, **options: Any
-    ) -> None:
-        """Configure the counter; flaw "package": a package is missing, "flat": no colours."""
-        super().__init__(min_length=NUM_STEPS, max_length=NUM_STEPS, **options)
-        self.render_mode, self.flaw = render_mode, flaw
-
-    def render(self) -> Any:
-        """Paint 40 x 30 pixels."""
-        if self.flaw == "package":
-            raise error.DependencyNotInstalled("painter is not installed")
-        assert self.render_mode == "rgb_array"
-        picture = np.full((30, 40, 3), (20 * self.count, 0, 200), np.uint8)
-        return picture[:, :, 0] if self.flaw == "flat" else picture
-
-
-class DrawnMasked(Masked):
-    """A masked counter whose picture is black."""
-
-    metadata = Drawn.metadata
-
-    def __init__(self, *, render_mode: str | None = None) -> None:
-        """Configure the counter."""
-        super().__init__(min_length=NUM_STEPS, max_length=NUM_STEPS)
-
-    def render(self) -> Any:
-        """Paint 40 x 30 pixels."""
-        return np.zeros((30, 40, 3), np.uint8)
-
-
-gymnasium.register("DrawnMasked-v0", entry_point=DrawnMasked)
-gymnasium.register("Drawn-v0", entry_point=Drawn, kwargs={"reward": "action"})
-gymnasium.register("DrawnWithout-v0", entry_point=Drawn, kwargs={"flaw": "package"})
-gymnasium.register("DrawnFlat-v0", entry_point=Drawn, kwargs={"flaw": "flat"})
-
-
-def write_checkpoint(path: Path, env_id: str = "Drawn-v0", **changes: Any) -> Path:
+def write_checkpoint(path: Path, env_id: str = f"tests.{DRAWN}", **changes: Any) -> Path:
     """Save random networks that have something to say, and a configuration."""
     env_config = EnvConfig(env_id=env_id, n_evaluator_episode=1)
     config = Config(seed=3, env=env_config, policy=tiny_policy(num_simulations=6, **changes))
@@ -137,7 +95,7 @@ def test_the_tree_is_that_of_the_step(recording: Recording) -> None:
 
 @pytest.mark.parametrize("kind", ["muzero", "gumbel_muzero"])
 def test_masks_are_honoured_and_shown(kind: str, tmp_path: Path) -> None:
-    path = write_checkpoint(tmp_path / "ckpt.pth.tar", "DrawnMasked-v0", type=kind)
+    path = write_checkpoint(tmp_path / "ckpt.pth.tar", "tests.drawn_envs:DrawnMasked-v0", type=kind)
     subject = load_subject([f"ckpt={path}"], Ranks())
     recording = record_episode(subject.config, subject.predictor, tree_step=NUM_STEPS - 1)
     visits = np.stack([moment.visit_counts for moment in recording.moments])
@@ -268,41 +226,31 @@ def test_the_script_writes_film_and_tree_and_says_so(
     assert [line.partition(" (")[0] for line in written] == ["episode.gif", "two.svg"]
     assert {path.name for path in tmp_path.iterdir()} == {"episode.gif", "two.svg"}
     text = (tmp_path / "two.svg").read_text()
-    assert "Drawn-v0, step 2: value " in text
+    assert "tests.drawn_envs:Drawn-v0, step 2: value " in text
     assert "after 5 simulations" in text
 
 
 REFUSALS = [
-    ([], "Drawn-v0", "name one checkpoint: ckpt=run_folder/ckpt/ckpt_best.pth.tar"),
-    (["out=film.avi"], "Drawn-v0", "out=film.avi: name a file that ends in .gif or .mp4"),
-    (["every=0"], "Drawn-v0", "every=0 is not an integer of at least 1"),
-    (["step=one"], "Drawn-v0", "step=one is not an integer of at least 0"),
-    (["step=11"], "Drawn-v0", "step=11: the episode has steps 0 to 10"),
-    (["stp=11"], "Drawn-v0", "unknown key stp"),
+    ([], None, "name one checkpoint: ckpt=run_folder/ckpt/ckpt_best.pth.tar"),
+    (["out=film.avi"], DRAWN, "out=film.avi: name a file that ends in .gif or .mp4"),
+    (["every=0"], DRAWN, "every=0 is not an integer of at least 1"),
+    (["step=one"], DRAWN, "step=one is not an integer of at least 0"),
+    (["step=11"], DRAWN, "step=11: the episode has steps 0 to 10"),
+    (["stp=11"], DRAWN, "unknown key stp"),
+    ([], "fake_envs:Counter-v0", "it renders nothing, not rgb_array"),
     (
         [],
-        "tests.fake_envs:Counter-v0",
-        "env.env_id=tests.fake_envs:Counter-v0 cannot be watched: it renders nothing, "
-        "not rgb_array",
+        "drawn_envs:DrawnWithout-v0",
+        "painter is not installed; or pip install 'lightzero-lite[viz]'",
     ),
-    (
-        [],
-        "DrawnWithout-v0",
-        "env.env_id=DrawnWithout-v0 cannot be watched: painter is not installed; or pip install "
-        "'lightzero-lite[viz]'",
-    ),
-    (
-        [],
-        "DrawnFlat-v0",
-        "env.env_id=DrawnFlat-v0 cannot be watched: a picture has shape (30, 40) and type uint8",
-    ),
+    ([], "drawn_envs:DrawnFlat-v0", "a picture has shape (30, 40) and type uint8"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "env_id", "line"), REFUSALS)
 def test_a_mistake_is_one_line_and_nothing_is_written(
     arguments: list[str],
-    env_id: str,
+    env_id: str | None,
     line: str,
     watch: Callable[..., None],
     tmp_path: Path,
@@ -311,8 +259,11 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
 ) -> None:
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    if not line.startswith("name one"):
-        arguments = [f"ckpt={write_checkpoint(tmp_path / 'c.pth.tar', env_id)}", *arguments]
+    if env_id is not None:
+        path = write_checkpoint(tmp_path / "c.pth.tar", f"tests.{env_id}")
+        arguments = [f"ckpt={path}", *arguments]
+        if env_id != DRAWN:
+            line = f"env.env_id=tests.{env_id} cannot be watched: {line}"
     with pytest.raises(SystemExit) as end:
         watch(*arguments)
     assert end.value.code == 2

@@ -129,14 +129,14 @@ def last_table(folder: Path, channel: str) -> list[tuple[str, str]]:
     """
     path = folder / "log" / channel / f"{channel}_logger.txt"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    while lines and not lines[-1].startswith("|"):
+    while lines and not _is_row(lines[-1]):  # the log may end in the middle of a line
         lines.pop()
     rows = [row[1:-1].split("|") for row in takewhile(_is_row, reversed(lines))][::-1]
     cells = [[cell.strip() for cell in row] for row in rows]
-    if not cells:
+    if len(cells) < 3:  # names, a rule, and values
         return []
-    if cells[0][:2] == ["Name", "Value"]:  # a field a row
-        return [(row[0], row[1]) for row in cells[2:]]
+    if cells[0] == ["Name", "Value"]:  # a field a row
+        return [(row[0], row[1]) for row in cells[2:] if len(row) == 2]
     return list(zip(cells[0][1:], cells[-1][1:], strict=False))  # a field a column
 
 
