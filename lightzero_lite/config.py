@@ -132,7 +132,7 @@ class PolicyConfig:
     replay_buffer_size: int = number(1_000_000, at_least=1)
     """Transitions kept, over all ranks; the oldest episodes go first."""
     train_start_after_envsteps: int = number(0, at_least=0)
-    """No update before the replay buffers hold this many transitions, over all ranks."""
+    """No update before this many transitions went into the replay buffers, over all ranks."""
     update_per_collect: int | None = number(None, at_least=1)
     """Updates after one collect phase; null: policy.replay_ratio decides."""
     replay_ratio: float = number(0.1, above=0)
@@ -299,7 +299,10 @@ def check_shares(config: Config, num_ranks: int) -> None:
             f"policy.batch_size={config.policy.batch_size} cannot be shared by {num_ranks} ranks: "
             f"choose a multiple of {num_ranks}"
         )
-    for key in ("env.collector_env_num", "policy.n_episode", "policy.replay_buffer_size"):
+    keys = ["env.collector_env_num", "policy.n_episode", "policy.replay_buffer_size"]
+    if config.policy.random_collect_episode_num:
+        keys.append("policy.random_collect_episode_num")
+    for key in keys:
         section, name = key.split(".")
         count = getattr(getattr(config, section), name)
         if count < num_ranks:

@@ -160,8 +160,9 @@ class Trainer:
     def _plan_updates(self) -> None:
         """Decide how many updates the collected env steps are worth."""
         policy, counters = self.config.policy, self.counters
-        stored = self.ranks.gather(self.buffer.num_transitions)
-        if sum(stored) < max(policy.train_start_after_envsteps, 1) or min(stored) == 0:
+        # What was pushed, since how much of it full buffers still hold depends on their number.
+        pushed = self.ranks.gather(self.buffer.num_pushed_transitions)
+        if sum(pushed) < policy.train_start_after_envsteps or min(pushed) == 0:
             return
         count = policy.update_per_collect
         if count is None:

@@ -263,6 +263,7 @@ def register(
 
 
 register("Counter-v0", Counter)
+register("UnevenCounter-v0", Counter, min_length=2, max_length=40)
 register("ActionCounter-v0", Counter, reward="action_one")
 register("FixedCounter-v0", Counter, min_length=7, max_length=7, reward="count")
 register("TruncatedCounter-v0", Counter, end="truncated")

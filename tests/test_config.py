@@ -253,6 +253,7 @@ def test_a_batch_that_ranks_cannot_share_is_refused() -> None:
     [
         ("env.collector_env_num=3", "env.collector_env_num=3"),
         ("policy.n_episode=3", "policy.n_episode=3"),
+        ("policy.random_collect_episode_num=3", "policy.random_collect_episode_num=3"),
         ("policy.replay_buffer_size=3", "policy.replay_buffer_size=3"),
     ],
 )

@@ -72,6 +72,15 @@ def test_no_update_before_there_is_enough_data() -> None:
     assert logged("buffer", "sampled_out") == [0, 0, 0, 2 * 32]
 
 
+def test_enough_data_is_what_was_collected_and_not_what_a_full_buffer_holds() -> None:
+    # Ranks whose buffers are full hold less together than one: the start must not depend on it.
+    start = f"policy.train_start_after_envsteps={2 * ONE_PHASE}"
+    full = f"policy.replay_buffer_size={ONE_PHASE}"
+    trainer = run("policy.update_per_collect=2", start, full, f"max_env_step={3 * ONE_PHASE}")
+    assert logged("buffer", "current_have") == [ONE_PHASE] * 3
+    assert trainer.train_iter == 4
+
+
 def test_random_episodes_come_first_and_count() -> None:
     trainer = run("policy.random_collect_episode_num=20", f"max_env_step={20 * 7 + ONE_PHASE}")
     assert logged("collector", "episode_count") == [20, 8]
