@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +15,7 @@ from lightzero_lite.runtime.checkpoint import (
     BEST_NAME,
     best_score,
     check_same_shapes,
+    checkpoints,
     iteration_name,
     load_checkpoint,
     load_replay_buffer,
@@ -21,6 +23,7 @@ from lightzero_lite.runtime.checkpoint import (
     replay_buffer_name,
     save_checkpoint,
     save_replay_buffers,
+    saved_at,
 )
 from lightzero_lite.runtime.clock import Part
 from lightzero_lite.runtime.config_files import write_config_files
@@ -48,6 +51,7 @@ class RunFiles:
         self.learner, self.buffer = learner, buffer
         self.log, self.progress = NullLog(), NullProgress()
         self.log_sizes: dict[str, int] = {}  # bytes of the text logs at the resumed checkpoint
+        self.saved_at = 0.0  # seconds since 1970 at the newest checkpoint of this way of the run
 
     def open(self, counters: Counters) -> None:
         """Make the run folder and start the logs, on rank 0."""
@@ -86,6 +90,17 @@ class RunFiles:
         if name is not None and self.ranks.is_main:
             prune_replay_buffers(folder, kept=name)
 
+    def take_over(self, counters: Counters) -> None:
+        """Save a resumed run again where checkpoints stand that are newer than what it resumed.
+
+        They are of a way that was given up: resume=auto must not go on with it.
+        """
+        is_resumed = self.ranks.is_main and self.config.resume is not None
+        if self.ranks.any(
+            is_resumed and any(saved_at(path) > self.saved_at for path in checkpoints(self.folder))
+        ):
+            self.save(counters)
+
     def save_best(self, counters: Counters) -> None:
         """Replace ckpt_best."""
         with self.ranks.clock.counting(Part.SAVE):
@@ -109,6 +124,7 @@ class RunFiles:
         counters = Counters(**state["counters"])
         counters.best_score = best_score(self.folder)
         self.log_sizes = state.get("log_sizes", {})
+        self.saved_at = state.get("saved_at", 0.0)
         buffers = path.with_name(state.get("replay_buffer") or "none")
         stored = load_replay_buffer(buffers, self.ranks.rank, self.ranks.num_ranks)
         if stored is not None:
@@ -128,8 +144,11 @@ class RunFiles:
     def _write(self, name: str, counters: Counters, *, replay_buffer: str | None) -> None:
         """Write a checkpoint file, which names that of its replay buffers."""
         if self.ranks.is_main:
+            # Later than what it goes on from, whatever the clocks of two hosts say.
+            self.saved_at = max(time.time(), self.saved_at + 0.001)
             files = {"replay_buffer": replay_buffer, "log_sizes": self.log.sizes()}
-            save_checkpoint(self._state_dict(counters) | files, self.folder / "ckpt" / name)
+            state = self._state_dict(counters) | files | {"saved_at": self.saved_at}
+            save_checkpoint(state, self.folder / "ckpt" / name)
 
     def _state_dict(self, counters: Counters) -> StateDict:
         """Return all that a resumed run needs, as plain tensors and Python values.

@@ -100,6 +100,7 @@ class Trainer:
         self.files.open(self.counters)
         self.report.log, self.report.progress = self.files.log, self.files.progress
         self.files.check_buffer(self.counters)
+        self.files.take_over(self.counters)
         self.learner.distribute()
         if self.counters.best_score is None:  # a run folder without a ckpt_best
             self._evaluate()

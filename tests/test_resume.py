@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +142,30 @@ def test_the_newest_good_checkpoint_is_found(capsys: pytest.CaptureFixture[str])
         f"resume=auto: passing over {path}: not a readable checkpoint" for path in paths[:-3:-1]
     ]
     state = load_checkpoint(best)
-    torch.save(state | {"last_iter": 10_000}, best)
+    torch.save(state | {"saved_at": time.time() + 60}, best)
     assert newest_checkpoint(Path("run"), say=said.append) == best
     assert newest_checkpoint(Path("run"), say=said.append, is_exact=True) == paths[-3]
+
+
+def test_auto_goes_on_with_a_run_that_was_set_back_and_not_with_what_it_gave_up() -> None:
+    """Resume from an older checkpoint by its name: the later ones are of no use from then on."""
+    run("run", *EXACT, "max_env_step=600")
+    middle, last = iterations("run")[-2:]
+    run("run", *EXACT, f"resume={middle}", "max_env_step=1")  # ended before it came any further
+    assert torch.load(middle)["saved_at"] > torch.load(last)["saved_at"]
+    assert newest_checkpoint(Path("run"), say=print) == middle
+    # Copying gives all files new dates, in any order.
+    for path in (middle, last):
+        Path(shutil.copyfile(path, f"{path}.copy")).replace(path)
+    assert newest_checkpoint(Path("run"), say=print) == middle
+    totals = re.findall(r"total_envstep_count +\| (\d+)", log_of("run", "collector"))
+    assert int(totals[-1]) == torch.load(middle)["last_step"]
+    # Clocks that run behind change nothing: a run's checkpoints are newer than what it resumed.
+    torch.save(torch.load(middle) | {"saved_at": time.time() + 1000}, middle)
+    resumed = run("run", *EXACT, "resume=auto", "max_env_step=500")
+    assert newest_checkpoint(Path("run"), say=print) == Path(
+        f"run/ckpt/iteration_{resumed.train_iter}.pth.tar"
+    )
 
 
 def test_auto_starts_afresh_where_there_is_nothing_to_continue(

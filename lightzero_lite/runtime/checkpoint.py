@@ -111,22 +111,36 @@ def best_score(folder: Path) -> float | None:
 def newest_checkpoint(
     folder: Path, *, say: Callable[[str], None], is_exact: bool = False
 ) -> Path | None:
-    """Return the newest good checkpoint of a run folder, by train_iter; None if there is none.
+    """Return the checkpoint of a run folder that was written last and is good, None without one.
+
+    Not the one of most updates: a run that was set back leaves those of the way that it gave up.
 
     Args:
         folder: The run folder.
         say: Told, in one line each, of the files that are no good.
         is_exact: Prefer any iteration checkpoint, which may have replay buffers, to ckpt_best.
     """
-    ages: dict[Path, tuple[int, int]] = {}
-    for path in (folder / "ckpt").glob("*.pth.tar"):
-        if match := re.fullmatch(r"iteration_(\d+)\.pth\.tar", path.name):
-            ages[path] = (int(match[1]), 1)
     best = folder / "ckpt" / BEST_NAME
-    if best.exists() and (state := _load_or_say(best, say)):
-        ages[best] = (-1 if is_exact else int(state["last_iter"]), 0)
+    ages = {path: (path != best or not is_exact, saved_at(path)) for path in checkpoints(folder)}
     newest_first = sorted(ages, key=lambda path: ages[path], reverse=True)
-    return next((path for path in newest_first if path == best or _load_or_say(path, say)), None)
+    return next((path for path in newest_first if _load_or_say(path, say)), None)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Return ckpt_best and the iteration checkpoints of a run folder, in no order."""
+    name = re.compile(rf"{re.escape(BEST_NAME)}|iteration_\d+\.pth\.tar")
+    return [path for path in (folder / "ckpt").glob("*.pth.tar") if name.fullmatch(path.name)]
+
+
+def saved_at(path: Path) -> float:
+    """Return when a checkpoint was written, in seconds since 1970; the file's date if it is mute.
+
+    A copied file keeps what is written in it, while its date may be new.
+    """
+    try:
+        return float(torch.load(path, map_location="cpu", mmap=True)["saved_at"])
+    except _UNREADABLE:
+        return path.stat().st_mtime
 
 
 def _load_or_say(path: Path, say: Callable[[str], None]) -> StateDict | None:
