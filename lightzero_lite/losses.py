@@ -62,7 +62,10 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 def negative_cosine(online: Tensor, target: Tensor) -> Tensor:
     """Return minus the cosine of the angle between vectors, shape [...] from [..., P]."""
-    return -functional.cosine_similarity(online, target.detach(), dim=-1, eps=1e-5)
+    # functional.cosine_similarity divides whole vectors by their norms: twice the time of this.
+    target = target.detach()
+    norms = [torch.linalg.vector_norm(x, dim=-1).clamp_min(1e-5) for x in (online, target)]
+    return -(online * target).sum(dim=-1) / (norms[0] * norms[1])
 
 
 def step_scale(num_unroll_steps: int, unroll_scale: str, device: torch.device) -> Tensor:
