@@ -64,8 +64,13 @@ def negative_cosine(online: Tensor, target: Tensor) -> Tensor:
     """Return minus the cosine of the angle between vectors, shape [...] from [..., P]."""
     # functional.cosine_similarity divides whole vectors by their norms: twice the time of this.
     target = target.detach()
-    norms = [torch.linalg.vector_norm(x, dim=-1).clamp_min(1e-5) for x in (online, target)]
-    return -(online * target).sum(dim=-1) / (norms[0] * norms[1])
+    online_norm, target_norm = (_length(x).clamp_min(1e-5) for x in (online, target))
+    return -(online * target).sum(dim=-1) / (online_norm * target_norm)
+
+
+def _length(x: Tensor) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1)
+    return length
 
 
 def step_scale(num_unroll_steps: int, unroll_scale: str, device: torch.device) -> Tensor:
