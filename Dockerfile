@@ -29,5 +29,6 @@ ENV NUMBA_CACHE_DIR=/cache NPROC_PER_NODE=1
 USER 1000
 WORKDIR /runs
 
-ENTRYPOINT ["sh", "-c", "exec torchrun --standalone --nproc_per_node=\"$NPROC_PER_NODE\" /app/train.py \"$@\"", "train"]
+# 127.0.0.1: the name of a container's host need not lead anywhere.
+ENTRYPOINT ["sh", "-c", "exec torchrun --standalone --local-addr=127.0.0.1 --nproc_per_node=\"$NPROC_PER_NODE\" /app/train.py \"$@\"", "train"]
 CMD ["env=cartpole"]
