@@ -48,6 +48,8 @@ class EnvConfig:
     """Episodes of one evaluation, over all ranks."""
     stop_value: float | None = None
     """Training ends when an evaluation's mean return reaches this; null: never."""
+    opponents: list[str] = field(default_factory=list)
+    """Two players: whom an evaluation plays, n_evaluator_episode games each; the first decides."""
 
     @property
     def option(self) -> str:

@@ -15,7 +15,13 @@ from lightzero_lite.envs.rollout import (
 )
 from lightzero_lite.runtime.distributed import Ranks
 from lightzero_lite.runtime.signals import StopRequest, StopRequestedError
-from lightzero_lite.types import BoolArray, Episode, EpisodeSummary, Float32Array
+from lightzero_lite.types import (
+    BoolArray,
+    Episode,
+    EpisodeSummary,
+    Float32Array,
+    ResetOptions,
+)
 
 
 class Played(NamedTuple):
@@ -35,6 +41,7 @@ def play_jointly(
     first_env: int,
     ranks: Ranks,
     stop: StopRequest,
+    options: Sequence[ResetOptions] | None = None,
 ) -> Played | None:
     """Play this rank's episodes and wait for those of the others.
 
@@ -46,6 +53,7 @@ def play_jointly(
         first_env: Environments of the ranks before this one.
         ranks: The processes of the run.
         stop: Looked at before every decision.
+        options: Options of each episode's reset; None: none.
 
     Returns:
         None, on all ranks, where one of them was asked to end and gave its episodes up.
@@ -59,7 +67,8 @@ def play_jointly(
     is_whole = True
     finished: list[FinishedEpisode] = []
     try:
-        finished = sorted(play_episodes(envs, seeds, decide_or_stop), key=lambda one: one.number)
+        played = play_episodes(envs, seeds, decide_or_stop, options)
+        finished = sorted(played, key=lambda one: one.number)
     except StopRequestedError:
         is_whole = False
     own = [one.summary(first_number=first_number, first_env=first_env) for one in finished]

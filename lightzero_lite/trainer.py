@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,9 +59,9 @@ class Trainer:
         self.is_stopping = False  # a signal ends the run; the same on all ranks
         policy = config.policy
         torch.manual_seed(integer_seed(config.seed, Role.WEIGHTS))
-        envs = VectorEnv(
-            config.env, share(config.env.collector_env_num, ranks.rank, ranks.num_ranks)
-        )
+        num_envs = share(config.env.collector_env_num, ranks.rank, ranks.num_ranks)
+        # Self-play: the collector meets no opponents.
+        envs = VectorEnv(replace(config.env, opponents=[]), num_envs)
         shape = network_shape(policy, envs.shape)
         self.learner = Learner(policy, shape, ranks=ranks, device=device)
         self.predictor = Predictor(shape, num_simulations=policy.num_simulations, device=device)

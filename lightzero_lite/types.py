@@ -6,6 +6,7 @@ Shape letters: B batch, A actions, K unroll steps, T time, N nodes, S support at
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,6 +17,9 @@ Int32Array = NDArray[np.int32]
 Int64Array = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 StateDict = dict[str, Any]
+# From a game, its legal actions [A] (True: legal) and random numbers to the index of an action.
+Opponent = Callable[[Any, BoolArray, np.random.Generator], int]
+ResetOptions = dict[str, Any] | None  # of Gymnasium's reset; None: none
 
 
 class UserError(ValueError):

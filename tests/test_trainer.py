@@ -205,7 +205,8 @@ BAD: dict[str, Any] = {
         "but must be Discrete"
     ),
     "env=pong": (
-        "error: env=pong is none of acrobot, cartpole, gymnasium, lunarlander, mountaincar"
+        "error: env=pong is none of acrobot, cartpole, connect_four, gymnasium, lunarlander, "
+        "mountaincar, tictactoe"
     ),
 }
 

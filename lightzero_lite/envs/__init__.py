@@ -1,1 +1,3 @@
-"""Environments: construction, checks and stepping."""
+"""Environments: construction, checks, stepping, and the games that come along."""
+
+from lightzero_lite.envs import games as games

@@ -10,7 +10,9 @@ from gymnasium import spaces
 from lightzero_lite.config import EnvConfig
 from lightzero_lite.envs.action_masks import find_mask, has_mask, legal_actions, network_space
 from lightzero_lite.envs.factory import EnvShape, env_shape, make_env
-from lightzero_lite.types import BoolArray, Float32Array, ResetResult, StepResult
+from lightzero_lite.envs.opponents import find_opponent
+from lightzero_lite.envs.versus import Versus
+from lightzero_lite.types import BoolArray, Float32Array, ResetOptions, ResetResult, StepResult
 
 
 class EnvAdapter:
@@ -23,13 +25,17 @@ class EnvAdapter:
         """Construct the environment.
 
         Args:
-            config: Which one.
+            config: Which one; with opponents, the game is seen as one player sees it.
             index: Its number among those of this rank, for messages.
 
         Raises:
             UserError: It cannot be made or does not fit.
         """
         self.env, self.index, self.option = make_env(config), index, config.option
+        if config.opponents:
+            game = self.env.unwrapped
+            opponents = [find_opponent(name, game) for name in config.opponents]
+            self.env = Versus(self.env, opponents)
         self.shape: EnvShape = env_shape(self.env)
         space = self.env.action_space
         assert isinstance(space, spaces.Discrete)
@@ -38,14 +44,14 @@ class EnvAdapter:
         self.space = network_space(self.env.observation_space)
         self.is_flat = isinstance(self.space, spaces.Box) and len(self.space.shape) == 1
 
-    def reset(self, seed: int) -> ResetResult:
-        """Start an episode from a seed.
+    def reset(self, seed: int, options: ResetOptions = None) -> ResetResult:
+        """Start an episode from a seed, with the options of Gymnasium's reset.
 
         Raises:
             UserError: The action mask has a wrong shape or allows nothing.
             ValueError: The observation is not in its space.
         """
-        observation, info = self.env.reset(seed=seed)
+        observation, info = self.env.reset(seed=seed, options=options)
         legal = self._legal_actions(observation, info, must_act=True)
         return ResetResult(self._flatten(observation), legal)
 

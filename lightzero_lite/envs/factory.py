@@ -27,6 +27,7 @@ class EnvShape(NamedTuple):
     observation_dim: int  # numbers in one flattened observation
     action_num: int  # actions are 0 .. action_num - 1
     max_episode_steps: int | None  # time limit in env steps, None: not known
+    num_players: int = 1  # who take turns
 
 
 def make_env(config: EnvConfig) -> Env:
@@ -104,7 +105,8 @@ def env_shape(env: Env) -> EnvShape:
     """Return the sizes of an environment made by `make_env`."""
     assert isinstance(env.action_space, spaces.Discrete)
     observation_dim = spaces.flatdim(network_space(env.observation_space))
-    return EnvShape(observation_dim, int(env.action_space.n), time_limit(env))
+    num_players = int(env.metadata.get("num_players", 1))
+    return EnvShape(observation_dim, int(env.action_space.n), time_limit(env), num_players)
 
 
 def _check_spaces(env: Env, option: str) -> None:

@@ -79,14 +79,14 @@ class Workers:
         return [self._receive(index) for index in range(len(self.connections))]
 
     def ask(
-        self, command: Literal["reset", "step"], indices: Sequence[int], arguments: Sequence[int]
+        self, command: Literal["reset", "step"], indices: Sequence[int], arguments: Sequence[Any]
     ) -> list[Any]:
         """Let environments reset or step at the same time and return what each returned.
 
         Args:
             command: Which of the two.
             indices: The environments.
-            arguments: The seed or the action of each.
+            arguments: The seed and the options, or the action, of each.
 
         Raises:
             WorkerError: An environment raised, or its process is gone.

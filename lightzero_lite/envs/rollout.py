@@ -13,6 +13,7 @@ from lightzero_lite.types import (
     EpisodeSummary,
     Float32Array,
     Int32Array,
+    ResetOptions,
     ResetResult,
     StepResult,
 )
@@ -24,8 +25,13 @@ class Environments(Protocol):
     def __len__(self) -> int:
         """Return the number of environments."""
 
-    def reset_all(self, indices: Sequence[int], seeds: Sequence[int]) -> list[ResetResult]:
-        """Start an episode in each of these environments, from its seed."""
+    def reset_all(
+        self,
+        indices: Sequence[int],
+        seeds: Sequence[int],
+        options: Sequence[ResetOptions] | None = None,
+    ) -> list[ResetResult]:
+        """Start an episode in each of these environments, from its seed and with its options."""
 
     def step_all(self, indices: Sequence[int], actions: Int32Array) -> list[StepResult]:
         """Take an action in each of these environments."""
@@ -101,7 +107,10 @@ class _Recorder:
 
 
 def play_episodes(
-    envs: Environments, seeds: Sequence[int], decide: Decide
+    envs: Environments,
+    seeds: Sequence[int],
+    decide: Decide,
+    options: Sequence[ResetOptions] | None = None,
 ) -> Iterator[FinishedEpisode]:
     """Play one whole episode from each seed, and yield each as it ends.
 
@@ -112,8 +121,17 @@ def play_episodes(
         envs: Where to play; nothing of an environment outlives the call.
         seeds: Reset seed of each episode.
         decide: Answers for the environments in play; its actions are legal.
+        options: Options of each episode's reset; None: none.
     """
-    playing = _start(envs, seeds, first=0, indices=range(min(len(envs), len(seeds))))
+
+    def start(indices: Sequence[int], first: int) -> list[_Recorder]:
+        episodes = slice(first, first + len(indices))
+        chosen = None if options is None else options[episodes]
+        starts = envs.reset_all(indices, seeds[episodes], chosen)
+        pairs = enumerate(zip(indices, starts, strict=True), first)
+        return [_Recorder(number, env, one) for number, (env, one) in pairs]
+
+    playing = start(range(min(len(envs), len(seeds))), first=0)
     num_started = len(playing)
     while playing:
         decisions = decide(*_states(playing))
@@ -123,19 +141,10 @@ def play_episodes(
         finished = [recorder for recorder in playing if recorder.is_over]
         yield from (recorder.finish() for recorder in finished)
         free = [recorder.env for recorder in finished[: len(seeds) - num_started]]
-        started = {one.env: one for one in _start(envs, seeds, first=num_started, indices=free)}
+        started = {one.env: one for one in start(free, first=num_started)}
         num_started += len(started)
         playing = [started.get(one.env, one) for one in playing]
         playing = [one for one in playing if not one.is_over]
-
-
-def _start(
-    envs: Environments, seeds: Sequence[int], *, first: int, indices: Sequence[int]
-) -> list[_Recorder]:
-    """Start an episode in each of these environments, from the seeds that follow `first`."""
-    starts = envs.reset_all(indices, seeds[first : first + len(indices)])
-    pairs = enumerate(zip(indices, starts, strict=True), first)
-    return [_Recorder(number, env, start) for number, (env, start) in pairs]
 
 
 def _states(playing: Sequence[_Recorder]) -> tuple[Float32Array, BoolArray | None]:

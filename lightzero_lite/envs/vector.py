@@ -8,7 +8,7 @@ from lightzero_lite.config import EnvConfig
 from lightzero_lite.envs.adapter import EnvAdapter
 from lightzero_lite.envs.factory import Env, EnvShape
 from lightzero_lite.envs.remote import Workers
-from lightzero_lite.types import Int32Array, ResetResult, StepResult
+from lightzero_lite.types import Int32Array, ResetOptions, ResetResult, StepResult
 
 
 class VectorEnv:
@@ -48,12 +48,18 @@ class VectorEnv:
         """Return the number of environments."""
         return self.num_envs
 
-    def reset_all(self, indices: Sequence[int], seeds: Sequence[int]) -> list[ResetResult]:
-        """Start an episode in each of these environments, from its seed."""
+    def reset_all(
+        self,
+        indices: Sequence[int],
+        seeds: Sequence[int],
+        options: Sequence[ResetOptions] | None = None,
+    ) -> list[ResetResult]:
+        """Start an episode in each of these environments, from its seed and with its options."""
+        starts = list(zip(seeds, options or [None] * len(seeds), strict=True))
         if self.workers is None:
-            pairs = zip(indices, seeds, strict=True)
-            return [self.local[index].reset(seed) for index, seed in pairs]
-        return self.workers.ask("reset", indices, seeds)
+            pairs = zip(indices, starts, strict=True)
+            return [self.local[index].reset(*start) for index, start in pairs]
+        return self.workers.ask("reset", indices, starts)
 
     def step_all(self, indices: Sequence[int], actions: Int32Array) -> list[StepResult]:
         """Take an action, in [0, action_num), in each of these environments."""

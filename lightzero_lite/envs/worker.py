@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from multiprocessing.connection import Connection
+from typing import Any
 
 from lightzero_lite.config import EnvConfig
 from lightzero_lite.envs.adapter import EnvAdapter
@@ -54,7 +55,7 @@ def _serve(connection: Connection, config: EnvConfig, index: int) -> None:
         connection.send(env.shape)
         while (request := _next(connection)) is not None:
             command, argument = request
-            connection.send(env.reset(argument) if command == "reset" else env.step(argument))
+            connection.send(env.reset(*argument) if command == "reset" else env.step(argument))
         env.close()
     except Exception as error:  # whatever the environment raises is for the rank to report
         is_users = isinstance(error, UserError)
@@ -63,10 +64,10 @@ def _serve(connection: Connection, config: EnvConfig, index: int) -> None:
             connection.send(Failure(text, is_users, traceback.format_exc()))
 
 
-def _next(connection: Connection) -> tuple[str, int] | None:
+def _next(connection: Connection) -> tuple[str, Any] | None:
     """Return what the rank wants next; None: nothing any more."""
     try:
-        request: tuple[str, int] = connection.recv()
+        request: tuple[str, Any] = connection.recv()
     except (EOFError, OSError):
         return None
     return request
