@@ -7,7 +7,6 @@ one rank and no process group, and every method below answers at once.
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import torch
 from torch import distributed
 
 from lightzero_lite.runtime.clock import Clock, Part
+from lightzero_lite.runtime.interfaces import choose_interface
 from lightzero_lite.types import UserError
 
 T = TypeVar("T")
@@ -216,8 +216,8 @@ def joined_ranks(timeout: timedelta | None = None) -> Iterator[Ranks]:
     )
     _share_threads(ranks.num_local_ranks)
     if ranks.num_ranks > 1:
-        if ranks.num_local_ranks == ranks.num_ranks:
-            _stay_on_loopback()
+        is_one_host = ranks.num_local_ranks == ranks.num_ranks
+        choose_interface(os.environ["MASTER_ADDR"], is_one_host=is_one_host)
         has_gpus = torch.cuda.is_available() and torch.cuda.device_count() >= ranks.num_local_ranks
         backend = "cpu:gloo,cuda:nccl" if has_gpus else "gloo"
         distributed.init_process_group(
@@ -260,9 +260,3 @@ def _share_threads(num_local_ranks: int) -> None:
 
 _LONGEST_SILENCE = 600.0  # seconds without a sign of life before a collective judges the late rank
 _MAX_THREADS = 1  # Networks of this size do not fill a second core; it would only wait.
-
-
-def _stay_on_loopback() -> None:
-    """Let gloo use the loopback interface: on one host it needs no name service and no network."""
-    if any(name == "lo" for _, name in socket.if_nameindex()):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
