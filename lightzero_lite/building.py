@@ -7,6 +7,8 @@ from functools import partial
 from lightzero_lite.config import PolicyConfig
 from lightzero_lite.envs.factory import EnvShape
 from lightzero_lite.networks import NetworkShape
+from lightzero_lite.replay import ReplayBuffer
+from lightzero_lite.runtime.distributed import Ranks, share
 from lightzero_lite.runtime.schedules import linear
 from lightzero_lite.search import TreeCache, gumbel_muzero_policy, muzero_policy
 from lightzero_lite.types import SearchFn
@@ -29,6 +31,20 @@ def network_shape(policy: PolicyConfig, env: EnvShape) -> NetworkShape:
         prediction_hidden_dim=model.prediction_hidden_dim,
         representation_activation=model.representation_activation,
         representation_norm=model.representation_norm,
+    )
+
+
+def replay_buffer(policy: PolicyConfig, shape: NetworkShape, ranks: Ranks) -> ReplayBuffer:
+    """Return this rank's share of the replay buffer, empty."""
+    return ReplayBuffer(
+        size=share(policy.replay_buffer_size, ranks.rank, ranks.num_ranks),
+        observation_shape=(shape.observation_dim,),
+        num_actions=shape.action_num,
+        td_steps=policy.td_steps,
+        num_unroll_steps=policy.num_unroll_steps,
+        discount=policy.discount_factor,
+        use_priority=policy.use_priority,
+        priority_alpha=policy.priority_prob_alpha,
     )
 
 

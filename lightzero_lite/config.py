@@ -212,6 +212,8 @@ class LogConfig:
 
     learner_freq: int = number(100, at_least=1)
     """Training iterations between two tables of the learner."""
+    histograms: bool = False
+    """Add histograms of networks, latents, priorities and searches to TensorBoard at each table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +232,8 @@ class Config:
     """Training ends after this many env steps, over all ranks and resumes."""
     max_train_iter: int = number(1_000_000_000, at_least=1)
     """Training ends after this many updates, over all resumes."""
+    profile: bool = False
+    """Trace the second and third cycle under log/profile and print what cost most in them."""
     env: EnvConfig = field(default_factory=EnvConfig)
     """The environment."""
     policy: PolicyConfig = field(default_factory=PolicyConfig)

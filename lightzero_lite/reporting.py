@@ -55,11 +55,12 @@ class Reporter:
         fields = dict(zip(names, self.ranks.sum(own), strict=True))
         self._write("buffer", {**fields, "sampled_out": sampled})
 
-    def evaluated(self, lines: Iterable[str], fields: Fields) -> None:
-        """Report an evaluation, each episode on a line of its own."""
+    def evaluated(self, lines: Iterable[str], fields: Fields, *, best_score: float) -> None:
+        """Report an evaluation, each episode on a line of its own, and the best one so far."""
         for line in lines:
             self.log.line("evaluator", line)
         self._write("evaluator", fields)
+        self._write_scalars("evaluator", {"best_reward_mean": best_score})
         self.progress.say(
             f"evaluation at train_iter {self.train_iter}, envstep {self.envstep}: "
             f"mean return {fields['reward_mean']:.2f}"
@@ -87,13 +88,18 @@ class Reporter:
             name = self.metric_names[metric]
             raise FloatingPointError(f"{name} is not finite at train_iter {first_iter + update}")
         self._warn_of_clipping(means)
-        if self.train_iter // self.learner_freq > first_iter // self.learner_freq or not first_iter:
+        if self.is_due(first_iter):
             averages = [*zip(self.metric_names, means.mean(0).tolist(), strict=True)]
             table = {f"{name}_avg": value for name, value in averages[:NUM_TABLE_METRICS]}
             fields = {"cur_lr_avg": rate, **table}
             self.log.grid("learner", fields)
             more = {**dict(averages[NUM_TABLE_METRICS:]), "sampled_age_envsteps": age}
             self._write_scalars("learner", {**fields, **more})
+
+    def is_due(self, first_iter: int) -> bool:
+        """Return whether the updates since first_iter are the first or pass a multiple."""
+        every = self.learner_freq
+        return first_iter == 0 or self.train_iter // every > first_iter // every
 
     def cycled(self, seconds: list[float]) -> None:
         """Report where the time of a cycle went, averaged over ranks.

@@ -31,6 +31,7 @@ from lightzero_lite.runtime.distributed import Ranks
 from lightzero_lite.runtime.logging import CHANNELS, NullLog, RunLog
 from lightzero_lite.runtime.progress import NullProgress, Progress
 from lightzero_lite.runtime.run_folder import make_run_folder
+from lightzero_lite.runtime.versions import versions
 from lightzero_lite.types import StateDict
 
 
@@ -62,9 +63,14 @@ class RunFiles:
         train_iter, envstep, sizes = self.learner.train_iter, counters.envstep, self.log_sizes
         if self.config.resume is None:  # of a run that left no checkpoint, nothing is kept
             train_iter, envstep, sizes = -1, -1, dict.fromkeys(CHANNELS, 0)
-        self.log = RunLog(self.folder, train_iter=train_iter, envstep=envstep, sizes=sizes)
+        self.log = log = RunLog(self.folder, train_iter=train_iter, envstep=envstep, sizes=sizes)
         if not self.log.sizes()["learner"]:
             self.log.line("learner", f"Policy neural network architecture:\n{self.learner.model}")
+        log.start(
+            config_to_dict(self.config),
+            versions() | {"num_ranks": str(self.ranks.num_ranks)},
+            envstep=counters.envstep,
+        )
         self.progress = Progress(self.config.max_env_step, counters.envstep)
         self.progress.say(f"run folder: {self.folder}")
 

@@ -8,19 +8,20 @@ from typing import NamedTuple
 
 import torch
 
-from lightzero_lite.building import collect_search, greedy_search, network_shape
+from lightzero_lite.building import collect_search, greedy_search, network_shape, replay_buffer
 from lightzero_lite.collector import Collector, CollectPhase, CollectTotals, collector_fields
 from lightzero_lite.config import Config
 from lightzero_lite.counters import Counters
 from lightzero_lite.envs.vector import VectorEnv
 from lightzero_lite.evaluator import Evaluator, episode_lines, evaluator_fields
 from lightzero_lite.learner import Learner
+from lightzero_lite.monitoring import Monitor, NullMonitor
 from lightzero_lite.predictor import Predictor
 from lightzero_lite.reanalyzer import Reanalyzer
-from lightzero_lite.replay import ReplayBuffer
 from lightzero_lite.reporting import Reporter
 from lightzero_lite.runtime.clock import Part
 from lightzero_lite.runtime.distributed import Ranks, share
+from lightzero_lite.runtime.profiling import NullProfiler, Profiler
 from lightzero_lite.runtime.schedules import linear
 from lightzero_lite.runtime.seeding import Role, integer_seed, stream
 from lightzero_lite.runtime.signals import StopRequest
@@ -67,21 +68,20 @@ class Trainer:
         self.predictor = Predictor(shape, num_simulations=policy.num_simulations, device=device)
         self.collector = Collector(config, envs, self.predictor, ranks, self.stop)
         self.evaluator = Evaluator(config, self.predictor, ranks, self.stop)
-        self.buffer = ReplayBuffer(
-            size=share(policy.replay_buffer_size, ranks.rank, ranks.num_ranks),
-            observation_shape=(shape.observation_dim,),
-            num_actions=shape.action_num,
-            td_steps=policy.td_steps,
-            num_unroll_steps=policy.num_unroll_steps,
-            discount=policy.discount_factor,
-            use_priority=policy.use_priority,
-            priority_alpha=policy.priority_prob_alpha,
-        )
+        self.buffer = replay_buffer(policy, shape, ranks)
         self.trees = TreeCache()
         self.reanalyzer = Reanalyzer(
             Predictor(shape, num_simulations=policy.num_simulations, device=device),
             reanalyze_ratio=policy.reanalyze_ratio,
         )
+        self.monitor = NullMonitor()
+        if config.log.histograms and ranks.is_main:
+            size = policy.batch_size // ranks.num_ranks
+            self.monitor = Monitor(self.learner, self.buffer, self.trees, batch_size=size)
+        self.profiler = NullProfiler()
+        if config.profile:
+            traces = folder / "log" / "profile"
+            self.profiler = Profiler(traces, rank=ranks.rank, clock=self.clock, device=device)
         self.counters = Counters()
         self.files = RunFiles(
             config, folder=folder, ranks=ranks, learner=self.learner, buffer=self.buffer
@@ -108,11 +108,13 @@ class Trainer:
             self.files.save(self.counters)
         self._learn()  # what a stopped run still owes
         self._evaluate_and_save_where_due()
+        self.profiler.start(self.report.progress.say)
         while not (self.is_stopping or self._is_finished()):
             self._collect()
             self._learn()
             self._evaluate_and_save_where_due()
             self.report.cycled(self.clock.take())
+            self.profiler.step()
         if self.counters.last_eval_iter < self.train_iter:
             self._evaluate()
         if self.is_stopping or self.counters.last_save_iter < self.train_iter:
@@ -135,7 +137,7 @@ class Trainer:
             eps=1.0 if is_warm_up else policy.eps,
         )
         self.predictor.load(self.learner.model)
-        search = collect_search(policy, self.train_iter, self.trees)
+        search = self.monitor.watched(collect_search(policy, self.train_iter, self.trees))
         collected = self.collector.collect(phase, search)
         if collected is None:
             self.is_stopping = True
@@ -189,6 +191,9 @@ class Trainer:
             report = self.report.at(train_iter=self.train_iter, envstep=counters.envstep)
             report.learned(rows, first_iter, rate=rate, sampled_age=age)
             counters.has_warned_of_clipping = report.has_warned_of_clipping
+            if report.is_due(first_iter):
+                rng = stream(self.config.seed, Role.MONITOR, self.ranks.rank, self.train_iter)
+                self.monitor.write(report.log, train_iter=self.train_iter, rng=rng)
 
     def _update(self) -> Update:
         """Sample, update, and hand new priorities back."""
@@ -224,11 +229,13 @@ class Trainer:
             self.is_stopping = True
             return
         counters.last_return, counters.last_eval_iter = evaluation.mean_return, self.train_iter
-        self.report.at(train_iter=self.train_iter, envstep=counters.envstep)
+        score, before = evaluation.mean_return, counters.best_score
+        best = score if before is None else max(score, before)
+        report = self.report.at(train_iter=self.train_iter, envstep=counters.envstep)
         fields = evaluator_fields(evaluation, self.train_iter)
-        self.report.evaluated(episode_lines(evaluation), fields)
-        if counters.best_score is None or evaluation.mean_return > counters.best_score:
-            counters.best_score = evaluation.mean_return
+        report.evaluated(episode_lines(evaluation), fields, best_score=best)
+        if best != before:
+            counters.best_score = best
             self.files.save_best(counters)
 
     def _evaluate_and_save_where_due(self) -> None:
@@ -272,6 +279,7 @@ class Trainer:
         self.report.progress.say(
             f"{end} at envstep {counters.envstep}, train_iter {self.train_iter}: {scores}"
         )
+        self.profiler.stop()
         self.files.close()
         self.collector.close()
         self.evaluator.close()

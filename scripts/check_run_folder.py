@@ -59,6 +59,7 @@ EVALUATOR_FIELDS = (
 BUFFER_FIELDS = ("current_have", "episode_count", "pushed_in", "removed", "sampled_out")
 LEARNER_FIELDS = ("cur_lr_avg", "total_loss_avg")
 CHECKPOINT_KEYS = ("model", "target_model", "optimizer", "last_iter", "last_step")
+HPARAMS_START = "_hparams_/session_start_info"
 CHANNELS = ("buffer", "collector", "evaluator", "learner")
 EPISODE_LINE = re.compile(
     r"\[INFO\]: \[EVALUATOR\]env \d+ completes an episode, "
@@ -123,9 +124,11 @@ def _tree_problems(folder: Path) -> Iterator[str]:
     buffers = {n for n in found if re.fullmatch(r"ckpt/replay_buffer_\d+_\d+\.pth\.tar", n)}
     events = {name for name in found if re.fullmatch(r"log/serial/events\.out\.tfevents\..+", name)}
     yield from (f"missing: {name}" for name in sorted(wanted - found))
-    known = wanted | iterations | buffers | events
+    traces = {n for n in found if re.fullmatch(r"log/profile/rank\d+\.pt\.trace\.json\.gz", n)}
+    known = wanted | iterations | buffers | events | traces
     yield from (f"unexpected: {name}" for name in sorted(found - known))
-    extra = folders - {"ckpt", "log", "log/serial", *(f"log/{name}" for name in CHANNELS)}
+    usual = {"ckpt", "log", "log/serial", *(f"log/{name}" for name in CHANNELS)}
+    extra = folders - usual - ({"log/profile"} if traces else set())
     yield from (f"unexpected folder: {name}" for name in sorted(extra))
     if len(events) != 1:
         yield f"log/serial holds {len(events)} events files instead of one"
@@ -158,6 +161,8 @@ def _event_problems(folder: Path) -> Iterator[str]:
         reader = EventAccumulator(str(path), size_guidance={"scalars": 0})
         reader.Reload()
         tags = reader.Tags()["scalars"]
+        if HPARAMS_START not in reader.summary_metadata:
+            yield "events: no hyperparameters"
         channels = (*CHANNELS, "cycle")
         for axis in (f"{name}_{counter}/" for name in channels for counter in ("iter", "step")):
             if not any(tag.startswith(axis) for tag in tags):

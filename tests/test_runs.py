@@ -117,7 +117,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the working directory of a run of 2,000 env steps that torchrun started."""
     folder = tmp_path_factory.mktemp("pair")
-    outcome = launch([TRAIN, *TINY, *COUNTER_RUN, "max_env_step=2000"], folder, num_ranks=2)
+    options = ("max_env_step=2000", "log.histograms=true")  # which must change no number
+    outcome = launch([TRAIN, *TINY, *COUNTER_RUN, *options], folder, num_ranks=2)
     assert outcome.returncode == 0, outcome.output
     return folder
 
@@ -162,6 +163,17 @@ def test_four_ranks_write_the_seeds_tree(tmp_path: Path) -> None:
     counters = state_of(newest(tmp_path / "run"))["counters"]
     assert counters["envstep"] in range(300, 300 + LONGEST_PHASE)
     assert counters["episodes"] == 8 * counters["collect_phases"]
+
+
+def test_rank_0_alone_writes_what_two_ranks_watch(pair: Path) -> None:
+    (path,) = (pair / "run" / "log" / "serial").iterdir()
+    reader = EventAccumulator(str(path), size_guidance={"histograms": 0}).Reload()
+    assert {"weights_iter", "gradients_iter", "latent_norm_iter", "replay_iter", "search_iter"} == {
+        tag.partition("/")[0] for tag in reader.Tags()["histograms"]
+    }
+    steps = [event.step for event in reader.Histograms("search_iter/depth")]
+    assert steps == [event.step for event in reader.Scalars("learner_iter/total_loss_avg")]
+    assert all(event.value > 0 for event in reader.Scalars("cycle_iter/share_wait"))
 
 
 def test_both_config_files_are_the_configuration_of_the_checkpoint(pair: Path) -> None:
@@ -239,7 +251,7 @@ def test_tensorboard_tags_never_step_back_over_resumes(resumed: Path) -> None:
     steps, final = scalars(resumed / "log" / "serial"), state_of(newest(resumed))
     assert {tag.partition("/")[0] for tag in steps} == {
         f"{channel}_{axis}"
-        for channel in ("buffer", "collector", "evaluator", "learner")
+        for channel in ("buffer", "collector", "cycle", "evaluator", "learner")
         for axis in ("iter", "step")
     }
     for tag, values in steps.items():

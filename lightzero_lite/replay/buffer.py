@@ -173,6 +173,14 @@ class ReplayBuffer:
         ages: Int64Array = self._storage.num_transitions - 1 - places
         return ages
 
+    def priorities(self) -> Float64Array:
+        """Return each stored transition's priority, oldest first; 1 where all are drawn alike."""
+        if self._priorities is None or self._alpha == 0:
+            return np.ones(self.num_transitions)
+        masses = self._priorities.values(self._storage.rows())
+        priorities: Float64Array = masses ** (1 / self._alpha) - self._epsilon
+        return priorities
+
     def update_priorities(
         self, episode_ids: Int64Array, positions: Int64Array, priorities: NDArray[np.floating[Any]]
     ) -> None:

@@ -6,7 +6,9 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from tabulate import tabulate
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
@@ -14,7 +16,11 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard.writer import FileWriter
 
+from lightzero_lite.runtime import summaries
+
 CHANNELS = ("buffer", "collector", "evaluator", "learner")
+START_CHANNELS = ("run", "_hparams_")  # written once a start, over envstep
+HPARAMS_METRICS = ("evaluator_step/reward_mean", "evaluator_step/best_reward_mean")
 Fields = Mapping[str, float | int | str | list[float]]
 
 
@@ -32,6 +38,9 @@ class NullLog:
 
     def scalars(self, channel: str, fields: Fields, *, train_iter: int, envstep: int) -> None:
         """Write the numbers among the fields to TensorBoard, over both counters."""
+
+    def histograms(self, values: Mapping[str, np.ndarray], *, train_iter: int) -> None:
+        """Write histograms to TensorBoard, under whole tags."""
 
     def sizes(self) -> dict[str, int]:
         """Return the size of each channel's text file in bytes."""
@@ -76,6 +85,8 @@ class RunLog(NullLog):
         for path in sorted(serial.glob("events.out.tfevents.*")):
             self.last_steps |= _drop_later_points(path, train_iter, envstep)
         self.writer = FileWriter(str(serial))
+        self.end: Summary | None = None  # what `close` writes, at the last env step
+        self.envstep = envstep
 
     def line(self, channel: str, text: str) -> None:
         """Write a line to a channel's text file."""
@@ -94,6 +105,7 @@ class RunLog(NullLog):
 
     def scalars(self, channel: str, fields: Fields, *, train_iter: int, envstep: int) -> None:
         """Write the numbers among the fields to TensorBoard, over both counters."""
+        self.envstep = envstep
         for axis, step in (("iter", train_iter), ("step", envstep)):
             points = {
                 f"{channel}_{axis}/{name}": value
@@ -104,9 +116,27 @@ class RunLog(NullLog):
             # step keeps every curve a function of its counter.
             new = {tag: v for tag, v in points.items() if step > self.last_steps.get(tag, -1)}
             self.last_steps |= dict.fromkeys(new, step)
-            # All in one event: a record costs as much as many values.
-            values = [Summary.Value(tag=tag, simple_value=value) for tag, value in new.items()]
-            self.writer.add_summary(Summary(value=values), step)
+            self.writer.add_summary(summaries.scalars(new), step)
+
+    def histograms(self, values: Mapping[str, np.ndarray], *, train_iter: int) -> None:
+        """Write histograms to TensorBoard, under whole tags."""
+        self.writer.add_summary(summaries.histograms(values), train_iter)
+
+    def start(
+        self, settings: Mapping[str, Any], versions: Mapping[str, str], *, envstep: int
+    ) -> None:
+        """Write what runs to TensorBoard.
+
+        Args:
+            settings: The options as nested dictionaries of plain Python values.
+            versions: What the run runs with.
+            envstep: Env steps of the run so far.
+        """
+        *records, self.end = summaries.hyperparameters(settings, HPARAMS_METRICS)
+        records.append(summaries.table_text("run/versions", versions))
+        records.append(summaries.table_text("run/config", summaries.flattened(settings)))
+        for record in records:
+            self.writer.add_summary(record, envstep)
 
     def sizes(self) -> dict[str, int]:
         """Return the size of each channel's text file in bytes."""
@@ -114,6 +144,8 @@ class RunLog(NullLog):
 
     def close(self) -> None:
         """Flush and close all files."""
+        if self.end is not None:
+            self.writer.add_summary(self.end, self.envstep)
         self.writer.close()
         for logger in self.texts.values():
             for handler in list(logger.handlers):
@@ -143,6 +175,14 @@ def _text_logger(folder: Path, channel: str) -> logging.Logger:
     return logger
 
 
+def _last_kept(tag: str, train_iter: int, envstep: int) -> int:
+    """Return the last step of a tag that is before a start of the program."""
+    channel = tag.partition("/")[0]
+    if channel in START_CHANNELS:
+        return envstep - 1  # this start says anew what runs
+    return train_iter if channel.endswith("_iter") else envstep
+
+
 def _drop_later_points(path: Path, train_iter: int, envstep: int) -> dict[str, int]:
     """Rewrite an events file without the points past a checkpoint; return the last step a tag.
 
@@ -154,10 +194,7 @@ def _drop_later_points(path: Path, train_iter: int, envstep: int) -> dict[str, i
     for event in LegacyEventFileLoader(str(path)).Load():
         num_events += 1
         tags = [value.tag for value in event.summary.value]
-        limits = [
-            train_iter if tag.partition("/")[0].endswith("_iter") else envstep for tag in tags
-        ]
-        if any(event.step > limit for limit in limits):
+        if any(event.step > _last_kept(tag, train_iter, envstep) for tag in tags):
             continue
         kept.append(event)
         last_steps |= dict.fromkeys(tags, int(event.step))

@@ -21,6 +21,7 @@ class Role(IntEnum):
     EVALUATE_ENV = 3
     EVALUATE_SEARCH = 4
     SAMPLE = 5
+    MONITOR = 6
 
 
 def stream(seed: int, role: Role, *indices: int) -> np.random.Generator:
