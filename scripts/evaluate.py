@@ -2,6 +2,7 @@
 
     python scripts/evaluate.py ckpt=cartpole_muzero_seed0/ckpt/ckpt_best.pth.tar
     python scripts/evaluate.py ckpt=PATH env.n_evaluator_episode=100 seed=3
+    python scripts/evaluate.py ckpt=PATH 'env.opponents=[perfect]' env.n_evaluator_episode=200
 
 Our checkpoints bring their configuration; what the command line says goes on top. LightZero's have
 none: the networks are read from the file, the rest comes as in train.py, for example env=cartpole.
@@ -36,7 +37,7 @@ def main() -> None:
     with joined_ranks() as ranks:
         with one_line_errors(ranks):
             subject = ranks.agreed(lambda: load_subject(sys.argv[1:], ranks))
-        evaluator = Evaluator(subject.config, subject.predictor, ranks)
+            evaluator = ranks.agreed(lambda: Evaluator(subject.config, subject.predictor, ranks))
         evaluation = evaluator.evaluate(greedy_search(subject.config.policy, TreeCache()))
         evaluator.close()
         if ranks.is_main:

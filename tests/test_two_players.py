@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +34,7 @@ from lightzero_lite.types import (
     UserError,
 )
 from tests.builders import on_ranks
-from tests.launch import TINY, train_well
+from tests.launch import ROOT, TINY, train_well
 from tests.plain_search import TabularSearch
 from tests.test_search_by_hand import SILENT, model_of
 
@@ -323,7 +326,9 @@ def test_recipes_of_the_games(name: str) -> None:
 
 
 @pytest.mark.distributed
-def test_two_ranks_train_a_game_and_count_both_seats(tmp_path: Path) -> None:
+def test_two_ranks_train_a_game_and_count_both_seats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     train_well(
         tmp_path,
         "env=tictactoe",
@@ -348,3 +353,25 @@ def test_two_ranks_train_a_game_and_count_both_seats(tmp_path: Path) -> None:
             rates = [float(row[f"{one}_rate_random_{name}"]) for one in ("win", "draw", "loss")]
             assert sum(rates) == pytest.approx(1)
             assert float(row[f"win_rate_perfect_{name}"]) == 0
+
+    # The script plays the same games again, or others, and names what it cannot play.
+    checkpoint = f"ckpt={tmp_path / 'run/ckpt/ckpt_best.pth.tar'}"
+    answer = evaluated(monkeypatch, capsys, checkpoint, "env.opponents=[random]")
+    assert len(answer["each_reward"]) == answer["episode_count"] == 8
+    for seat, name in enumerate(("first", "second")):
+        assert answer[f"win_rate_random_{name}"] == np.mean(
+            np.array(answer["each_reward"][seat::2]) > 0
+        )
+    with pytest.raises(SystemExit):
+        evaluated(monkeypatch, capsys, checkpoint, "env.opponents=[alpha_beta_2]")
+    assert capsys.readouterr().err.startswith("error: env.opponents: TicTacToe knows no player ")
+
+
+def evaluated(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> dict[str, Any]:
+    """Run the evaluation script in this process and read its line of JSON."""
+    monkeypatch.setattr(sys, "argv", ["evaluate.py", *arguments])
+    runpy.run_path(str(ROOT / "scripts" / "evaluate.py"))["main"]()
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return answer
