@@ -11,6 +11,7 @@ from lightzero_lite.envs.rollout import Decisions
 from lightzero_lite.envs.vector import VectorEnv
 from lightzero_lite.joint_play import play_jointly
 from lightzero_lite.predictor import Predictor
+from lightzero_lite.replay.episode import with_scaled_rewards
 from lightzero_lite.runtime.clock import Part
 from lightzero_lite.runtime.distributed import Ranks, share, share_offset
 from lightzero_lite.runtime.logging import Fields
@@ -38,7 +39,7 @@ class CollectPhase(NamedTuple):
 class Collected(NamedTuple):
     """What a collect phase brought."""
 
-    episodes: list[Episode]  # this rank's own, in the order of their seeds
+    episodes: list[Episode]  # this rank's own, in the order of their seeds; rewards are scaled
     summaries: list[EpisodeSummary]  # of all ranks, in the order of their seeds
     seconds: float  # of the slowest rank
 
@@ -109,7 +110,11 @@ class Collector:
                 ranks=self.ranks,
                 stop=self.stop,
             )
-        return None if played is None else Collected(*played)
+        if played is None:
+            return None
+        scale, clip = self.config.env.reward_scale, self.config.env.reward_clip
+        episodes = [with_scaled_rewards(one, scale, clip) for one in played.episodes]
+        return Collected(episodes, played.summaries, played.seconds)
 
     def close(self) -> None:
         """Close the environments."""

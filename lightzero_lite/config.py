@@ -40,6 +40,12 @@ class EnvConfig:
     """Time limit in env steps; null: the environment's own, or 10,000 where it has none."""
     vectorization: Literal["sync", "async"] = "sync"
     """Step the environments of a rank one after the other, or each in a process of its own."""
+    normalize_observation: bool = False
+    """Show the networks observations of mean 0 and deviation 1, by running statistics."""
+    reward_scale: float = number(1.0, above=0)
+    """Factor of the rewards that are learned from; the logs report returns without it."""
+    reward_clip: float | None = number(None, above=0)
+    """Scaled rewards are cut to -reward_clip..reward_clip before they are stored; null: never."""
     collector_env_num: int = number(8, at_least=1)
     """Environments that collect at the same time, over all ranks."""
     evaluator_env_num: int = number(20, at_least=1)

@@ -10,8 +10,14 @@ from lightzero_lite.building import network_shape
 from lightzero_lite.config import Config, config_from_dict, load_config
 from lightzero_lite.envs.factory import env_shape, make_env
 from lightzero_lite.networks import MuZeroModelMLP
+from lightzero_lite.normalization import ObservationNormalizer
 from lightzero_lite.predictor import Predictor
-from lightzero_lite.runtime.checkpoint import check_same_shapes, load_checkpoint
+from lightzero_lite.runtime.checkpoint import (
+    STATISTICS,
+    check_same_normalization,
+    check_same_shapes,
+    load_checkpoint,
+)
 from lightzero_lite.runtime.distributed import Ranks, choose_device
 from lightzero_lite.runtime.lightzero_checkpoint import with_model_options
 from lightzero_lite.types import StateDict, UserError
@@ -62,6 +68,12 @@ def _predictor(config: Config, path: Path, state: StateDict, ranks: Ranks) -> Pr
     model.load_state_dict(state["model"])
     device = choose_device(config.device, ranks)
     num_simulations = config.policy.num_simulations
-    predictor = Predictor(shape, num_simulations=num_simulations, device=device)
+    is_enabled = config.env.normalize_observation
+    check_same_normalization(is_enabled, path, state, "ckpt")
+    normalizer = ObservationNormalizer(shape.observation_dim, is_enabled=is_enabled)
+    normalizer.load_state_dict(state.get(STATISTICS))
+    predictor = Predictor(
+        shape, num_simulations=num_simulations, device=device, normalizer=normalizer
+    )
     predictor.load(model)
     return predictor

@@ -12,6 +12,7 @@ import torch
 
 from lightzero_lite.learner import Learner
 from lightzero_lite.networks import MuZeroModelMLP
+from lightzero_lite.normalization import ObservationNormalizer
 from lightzero_lite.replay import ReplayBuffer
 from lightzero_lite.runtime.logging import NullLog
 from lightzero_lite.search import TreeCache, simulation_depths, visit_entropy
@@ -40,7 +41,13 @@ class Monitor(NullMonitor):
     """Looks at the parts of this rank."""
 
     def __init__(
-        self, learner: Learner, buffer: ReplayBuffer, trees: TreeCache, *, batch_size: int
+        self,
+        learner: Learner,
+        buffer: ReplayBuffer,
+        trees: TreeCache,
+        *,
+        normalizer: ObservationNormalizer,
+        batch_size: int,
     ) -> None:
         """Take the parts that are looked at.
 
@@ -48,10 +55,11 @@ class Monitor(NullMonitor):
             learner: Its model, with the gradients of its last update.
             buffer: Priorities, and positions whose latents are measured.
             trees: Where the watched searches leave their trees.
+            normalizer: Makes of what the buffer stores what the networks see.
             batch_size: How many positions that are.
         """
         self.learner, self.buffer, self.trees = learner, buffer, trees
-        self.batch_size = batch_size
+        self.normalizer, self.batch_size = normalizer, batch_size
         self.entropies: list[np.ndarray] = []  # each [B]
         self.depths: list[np.ndarray] = []  # each [B, num_simulations]
 
@@ -85,7 +93,7 @@ class Monitor(NullMonitor):
             rng: Draws the positions whose latents are measured.
         """
         values = dict(self._networks())
-        batch = self.buffer.sample(self.batch_size, rng)
+        batch = self.normalizer.normalize_batch(self.buffer.sample(self.batch_size, rng))
         norms = latent_norms(self.learner.model, batch, self.learner.device)
         values |= {f"latent_norm_iter/k{k}": norm for k, norm in enumerate(norms)}
         values["replay_iter/priority"] = self.buffer.priorities()

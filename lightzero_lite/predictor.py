@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from lightzero_lite import transforms
 from lightzero_lite.networks import MuZeroModelMLP, NetworkShape
+from lightzero_lite.normalization import ObservationNormalizer
 from lightzero_lite.predictor_kernels import bias_relu, gather, norm_relu, unscale
 from lightzero_lite.types import Float32Array, Int32Array, RecurrentOutput, RootOutput
 
@@ -187,14 +188,25 @@ class _Buffers:
 class Predictor:
     """Answers roots and steps of B searches from a snapshot of a MuZeroModelMLP."""
 
-    def __init__(self, shape: NetworkShape, *, num_simulations: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        shape: NetworkShape,
+        *,
+        num_simulations: int,
+        device: torch.device,
+        normalizer: ObservationNormalizer | None = None,
+    ) -> None:
         """Reserve nothing yet: buffers are made for each batch size when it first comes.
 
         Args:
             shape: The network's options.
             num_simulations: A search makes this many nodes beside the root.
             device: Where the snapshot and the latents live.
+            normalizer: Applied to all observations, always as it is then; None: none is.
         """
+        self.normalizer = normalizer or ObservationNormalizer(
+            shape.observation_dim, is_enabled=False
+        )
         self.device, self.num_nodes, self.width = (
             device,
             num_simulations + 1,
@@ -221,7 +233,8 @@ class Predictor:
         if self.device.type == "cpu":
             self.latent_array = self.latents.numpy()
             self.table_array = self.network.table.numpy()
-        inputs = torch.from_numpy(np.ascontiguousarray(observations)).to(self.device)
+        seen = self.normalizer.normalize(observations)
+        inputs = torch.from_numpy(np.ascontiguousarray(seen)).to(self.device)
         self.nodes[0].copy_(self.model.representation_network(inputs))
         self._evaluate(self.nodes[0], buffers)
         return RootOutput(buffers.prior_logits.copy(), buffers.value.copy())

@@ -10,10 +10,13 @@ from pathlib import Path
 from lightzero_lite.config import Config, config_to_dict
 from lightzero_lite.counters import Counters
 from lightzero_lite.learner import Learner
+from lightzero_lite.normalization import ObservationNormalizer
 from lightzero_lite.replay import ReplayBuffer
 from lightzero_lite.runtime.checkpoint import (
     BEST_NAME,
+    STATISTICS,
     best_score,
+    check_same_normalization,
     check_same_shapes,
     checkpoints,
     iteration_name,
@@ -46,10 +49,11 @@ class RunFiles:
         ranks: Ranks,
         learner: Learner,
         buffer: ReplayBuffer,
+        normalizer: ObservationNormalizer,
     ) -> None:
         """Take the parts whose state is saved and restored; write nothing yet."""
         self.config, self.folder, self.ranks = config, folder, ranks
-        self.learner, self.buffer = learner, buffer
+        self.learner, self.buffer, self.normalizer = learner, buffer, normalizer
         self.log, self.progress = NullLog(), NullProgress()
         self.log_sizes: dict[str, int] = {}  # bytes of the text logs at the resumed checkpoint
         self.saved_at = 0.0  # seconds since 1970 at the newest checkpoint of this way of the run
@@ -123,6 +127,8 @@ class RunFiles:
         """
         state = load_checkpoint(path)
         check_same_shapes(self.learner.model.state_dict(), path, state)
+        check_same_normalization(self.normalizer.is_enabled, path, state)
+        self.normalizer.load_state_dict(state.get(STATISTICS))
         has_optimizer = self.learner.load_state_dict(state)
         if self.ranks.is_main and self.learner.train_iter > 0 and not has_optimizer:
             kind = self.config.policy.optim_type
@@ -163,6 +169,7 @@ class RunFiles:
         """
         return {
             **self.learner.state_dict(),
+            STATISTICS: self.normalizer.state_dict(),
             "last_step": counters.envstep,
             "counters": asdict(counters),
             "config": config_to_dict(self.config),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ from lightzero_lite.envs.vector import VectorEnv
 from lightzero_lite.evaluator import Evaluator, episode_lines, evaluator_fields
 from lightzero_lite.learner import Learner
 from lightzero_lite.monitoring import Monitor, NullMonitor
+from lightzero_lite.normalization import ObservationNormalizer, moments_of
 from lightzero_lite.predictor import Predictor
 from lightzero_lite.reanalyzer import Reanalyzer
 from lightzero_lite.reporting import Reporter
@@ -65,26 +68,32 @@ class Trainer:
         envs = VectorEnv(replace(config.env, opponents=[]), num_envs)
         shape = network_shape(policy, envs.shape)
         self.learner = Learner(policy, shape, ranks=ranks, device=device)
-        self.predictor = Predictor(shape, num_simulations=policy.num_simulations, device=device)
+        self.normalizer = ObservationNormalizer(
+            shape.observation_dim, is_enabled=config.env.normalize_observation
+        )
+        make_predictor = partial(
+            Predictor, shape, num_simulations=policy.num_simulations, device=device
+        )
+        self.predictor = make_predictor(normalizer=self.normalizer)
         self.collector = Collector(config, envs, self.predictor, ranks, self.stop)
         self.evaluator = Evaluator(config, self.predictor, ranks, self.stop)
         self.buffer = replay_buffer(policy, shape, ranks)
         self.trees = TreeCache()
-        self.reanalyzer = Reanalyzer(
-            Predictor(shape, num_simulations=policy.num_simulations, device=device),
-            reanalyze_ratio=policy.reanalyze_ratio,
-        )
-        self.monitor = NullMonitor()
-        if config.log.histograms and ranks.is_main:
-            size = policy.batch_size // ranks.num_ranks
-            self.monitor = Monitor(self.learner, self.buffer, self.trees, batch_size=size)
+        # Its batches are normalised already.
+        self.reanalyzer = Reanalyzer(make_predictor(), reanalyze_ratio=policy.reanalyze_ratio)
+        self.monitor = self._monitor()
         self.profiler = NullProfiler()
         if config.profile:
             traces = folder / "log" / "profile"
             self.profiler = Profiler(traces, rank=ranks.rank, clock=self.clock, device=device)
         self.counters = Counters()
         self.files = RunFiles(
-            config, folder=folder, ranks=ranks, learner=self.learner, buffer=self.buffer
+            config,
+            folder=folder,
+            ranks=ranks,
+            learner=self.learner,
+            buffer=self.buffer,
+            normalizer=self.normalizer,
         )
         if config.resume is not None:
             self.counters = self.files.restore(Path(config.resume))
@@ -126,6 +135,15 @@ class Trainer:
         """Updates so far, over all resumes."""
         return self.learner.train_iter
 
+    def _monitor(self) -> NullMonitor:
+        """Return what looks into the parts, on rank 0 and where it is wanted."""
+        if not (self.config.log.histograms and self.ranks.is_main):
+            return NullMonitor()
+        size = self.config.policy.batch_size // self.ranks.num_ranks
+        return Monitor(
+            self.learner, self.buffer, self.trees, normalizer=self.normalizer, batch_size=size
+        )
+
     def _collect(self) -> None:
         """Play a collect phase and store this rank's episodes."""
         policy, counters = self.config.policy, self.counters
@@ -144,6 +162,9 @@ class Trainer:
             return
         for episode in collected.episodes:
             self.buffer.push(episode)
+        if self.normalizer.is_enabled:
+            own = [moments_of(episode.observations) for episode in collected.episodes]
+            self.normalizer.update(chain.from_iterable(self.ranks.gather(own)))
         steps = sum(summary.num_steps for summary in collected.summaries)
         counters.collect_phases += 1
         counters.episodes += len(collected.summaries)
@@ -203,7 +224,8 @@ class Trainer:
         beta = linear(policy.priority_prob_beta, 1.0, progress)
         size = policy.batch_size // ranks.num_ranks
         with self.clock.counting(Part.SAMPLE):
-            batch = self.buffer.sample(size, rng, priority_beta=beta)
+            stored = self.buffer.sample(size, rng, priority_beta=beta)
+            batch = self.normalizer.normalize_batch(stored)
             age = float(self.buffer.ages(batch.episode_ids, batch.positions).mean())
         if policy.reanalyze_ratio > 0:
             with self.clock.counting(Part.REANALYZE):

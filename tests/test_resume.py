@@ -25,6 +25,7 @@ EXACT = (
     "checkpoint.save_freq=10",
     "policy.use_priority=true",
     "policy.model.norm_type=BN",
+    "env.normalize_observation=true",
     "policy.initial_temperature=1",
     "policy.replay_buffer_size=400",  # episodes are evicted
     "policy.model.value_support_scale=1",  # the warning of clipped targets comes once

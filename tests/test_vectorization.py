@@ -21,7 +21,7 @@ from lightzero_lite.envs.vector import VectorEnv
 from lightzero_lite.types import BoolArray, Float32Array, UserError
 from tests.fake_envs import Counter
 from tests.launch import ROOT, TINY, TRAIN, fork, train_well
-from tests.test_runs import assert_same_learning
+from tests.test_runs import assert_same_learning, assert_same_tensors, newest, state_of
 
 COUNTER = "tests.fake_envs:Counter"
 
@@ -188,10 +188,17 @@ def test_environments_of_this_process_are_its_own() -> None:
 
 @pytest.mark.distributed
 def test_two_ranks_learn_the_same_with_either(tmp_path: Path) -> None:
-    for kind in ("sync", "async"):
-        options = (f"env.entry_point={COUNTER}", "max_env_step=400", f"exp_name={kind}")
-        train_well(tmp_path, *options, f"env.vectorization={kind}", num_ranks=2)
-    assert_same_learning(tmp_path / "sync", tmp_path / "async")
+    # Episodes of one step to nine; what is observed does not depend on what is played.
+    lengths = ("env.kwargs.min_length=1", "env.kwargs.max_length=9")
+    options = (f"env.entry_point={COUNTER}", *lengths, "env.normalize_observation=true")
+    for kind, num_ranks in (("sync", 2), ("async", 2), ("async", None)):
+        name = f"{kind}{num_ranks}"
+        more = (f"env.vectorization={kind}", "max_env_step=300", f"exp_name={name}")
+        train_well(tmp_path, *options, *more, num_ranks=num_ranks)
+    assert_same_learning(tmp_path / "sync2", tmp_path / "async2")
+    two, one = (state_of(newest(tmp_path / name)) for name in ("sync2", "asyncNone"))
+    assert_same_tensors(two["observation_statistics"], one["observation_statistics"])
+    assert two["observation_statistics"]["number"] > 300
 
 
 @pytest.mark.distributed

@@ -75,6 +75,20 @@ def last_steps(episode: Episode, count: int) -> Episode:
     )
 
 
+def with_scaled_rewards(episode: Episode, scale: float, clip: float | None) -> Episode:
+    """Return `episode` with rewards that learning takes better.
+
+    Args:
+      episode: the record, with rewards as the environment gave them.
+      scale: factor of every reward.
+      clip: then cut to [-clip, clip]; None: nothing is cut.
+    """
+    if scale == 1.0 and clip is None:
+        return episode
+    rewards = episode.rewards * np.float32(scale)
+    return episode._replace(rewards=rewards if clip is None else np.clip(rewards, -clip, clip))
+
+
 def _assert_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
     """Assert that the field `name` of an episode has `shape`."""
     assert array.shape == shape, f"{name} has shape {array.shape}, expected {shape}"

@@ -22,6 +22,7 @@ from lightzero_lite.runtime.lightzero_checkpoint import completed, is_lightzero
 from lightzero_lite.types import StateDict, UserError
 
 BEST_NAME = "ckpt_best.pth.tar"
+STATISTICS = "observation_statistics"  # what observations are normalised by; None: by nothing
 KEYS = ("model", "target_model", "optimizer", "last_iter", "last_step", "counters")
 # What torch.load raises on bytes that are no checkpoint, whole or in part.
 _UNREADABLE = (
@@ -225,3 +226,26 @@ def check_same_shapes(
                 f"{key}={path}: the checkpoint is of another network: {name} is {sizes} here: "
                 "give the env and policy.model options that it was trained with"
             )
+
+
+def check_same_normalization(
+    is_enabled: bool, path: Path, state: StateDict, key: str = "resume"
+) -> None:
+    """Check that a checkpoint's networks saw observations as they are seen now.
+
+    Args:
+        is_enabled: The option env.normalize_observation.
+        path: The checkpoint's file, for messages.
+        state: The checkpoint.
+        key: The option that named it, for messages.
+
+    Raises:
+        UserError: They were normalised and are not now, or the reverse.
+    """
+    was_enabled = state.get(STATISTICS) is not None
+    if was_enabled != is_enabled:
+        wanted = str(was_enabled).lower()
+        raise UserError(
+            f"{key}={path}: its networks saw {'' if was_enabled else 'no '}normalised "
+            f"observations: set env.normalize_observation={wanted}"
+        )
