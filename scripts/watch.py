@@ -3,11 +3,15 @@
     python scripts/watch.py ckpt=cartpole_muzero_seed0/ckpt/ckpt_best.pth.tar
     python scripts/watch.py ckpt=PATH out=episode.mp4 seed=3
     python scripts/watch.py ckpt=PATH step=40 tree=tree.png
+    python scripts/watch.py ckpt=tictactoe_muzero_seed0/ckpt/ckpt_best.pth.tar episode=1
 
 Writes a GIF or an MP4: the environment, and beside it the root value, the visits of each action
 and the action chosen (in orange). With step=N or tree=FILE also draws the search tree of step N (0
-unless named): visits as width, values as colour. every=K shows every K-th step only. The episode is
-the first of scripts/evaluate.py with the same seed; overrides work as there. Needs the extra viz.
+unless named): visits as width, values as colour. every=K shows every K-th step only.
+
+The episode is one of scripts/evaluate.py with the same seed and overrides: the first, or episode=N.
+In a game of two players the agent moves first in the even ones; with env.opponents=[] it plays both
+sides. Needs the extra viz.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from lightzero_lite.viewing.film import FORMATS, write_film
 from lightzero_lite.viewing.recording import Recording, record_episode
 from lightzero_lite.viewing.tree_picture import draw_tree
 
-OWN = ("out", "step", "tree", "every")
+OWN = ("out", "step", "tree", "every", "episode")
 
 
 class Options(NamedTuple):
@@ -35,6 +39,7 @@ class Options(NamedTuple):
     tree: Path | None  # None: no tree is drawn
     step: int
     every: int | None  # None: as many as a film of its kind takes
+    episode: int  # its place in an evaluation
 
 
 def read_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
@@ -56,7 +61,8 @@ def read_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     has_tree = "tree" in own or "step" in own
     tree = Path(own.get("tree") or "tree.png") if has_tree else None
     every = _count("every", own["every"], 1) if "every" in own else None
-    return Options(out, tree, _count("step", own.get("step", "0"), 0), every), rest
+    step, episode = (_count(key, own.get(key, "0"), 0) for key in ("step", "episode"))
+    return Options(out, tree, step, every, episode), rest
 
 
 def _count(key: str, text: str, least: int) -> int:
@@ -73,7 +79,8 @@ def watch(options: Options, subject: Subject) -> Recording:
     """
     config = subject.config
     step = None if options.tree is None else options.step
-    recording = record_episode(config, subject.predictor, tree_step=step)
+    number = options.episode
+    recording = record_episode(config, subject.predictor, number=number, tree_step=step)
     num_steps = len(recording.moments)
     if options.tree is not None:
         if recording.tree is None:

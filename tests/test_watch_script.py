@@ -16,6 +16,7 @@ from PIL import Image
 from lightzero_lite.building import greedy_search, network_shape
 from lightzero_lite.config import Config, EnvConfig, config_to_dict
 from lightzero_lite.envs.factory import env_shape, make_env
+from lightzero_lite.envs.games.tic_tac_toe import TicTacToe
 from lightzero_lite.evaluator import Evaluator
 from lightzero_lite.loading import Subject, load_subject
 from lightzero_lite.networks import MuZeroModelMLP
@@ -108,9 +109,48 @@ def test_masks_are_honoured_and_shown(kind: str, tmp_path: Path) -> None:
     # What is illegal has no bar but a word, which is there once for each illegal action.
     step = int(recording.legal_actions.sum(1).argmin())
     frame = list(film.frames(recording, 1))[step]
-    ends = [frame.crop((560, 64 + 17 * row, 600, 81 + 17 * row)) for row in (1, 2, 3)]
+    ends = [frame.crop((550, 64 + 17 * row, 600, 81 + 17 * row)) for row in (1, 2, 3)]
     words = [int((np.asarray(end.convert("L")) < 200).sum()) for end in ends]
     assert [word > 40 for word in words] == (~recording.legal_actions[step]).tolist()
+
+
+@pytest.fixture(scope="module")
+def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("watch") / "player.pth.tar"
+    return write_checkpoint(path, "TicTacToe-v0", discount_factor=-1.0)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_agent_has_the_seat_of_the_evaluators_game(number: int, player: Path) -> None:
+    games = ["env.opponents=[random]", "env.n_evaluator_episode=2"]
+    subject = load_subject([f"ckpt={player}", *games], Ranks())
+    recording = record_episode(subject.config, subject.predictor, number=number)
+    # In the second game the opponent has moved before the agent sees the board.
+    assert recording.legal_actions[0].sum() == 9 - number
+    evaluator = Evaluator(subject.config, subject.predictor, Ranks())
+    evaluation = evaluator.evaluate(greedy_search(subject.config.policy, TreeCache()))
+    assert evaluation is not None
+    assert recording.episode_return == evaluation.summaries[number].episode_return
+    with pytest.raises(UserError, match="episode=2: an evaluation has 2 games here"):
+        record_episode(subject.config, subject.predictor, number=2)
+
+
+def test_in_self_play_the_return_is_the_first_players(player: Path) -> None:
+    subject = load_subject([f"ckpt={player}", "env.opponents=[]"], Ranks())
+    returns = set()
+    for seed in range(12):
+        torch.manual_seed(seed)
+        for parameter in subject.predictor.model.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        subject.predictor.load(subject.predictor.model)
+        recording = record_episode(subject.config, subject.predictor)
+        game = TicTacToe()
+        game.reset()
+        *_, last = [game.step(moment.action) for moment in recording.moments]
+        who = 1 if len(recording.moments) % 2 else -1  # moved last
+        assert recording.episode_return == who * last[1]
+        returns.add(recording.episode_return)
+    assert returns >= {1, -1}
 
 
 def orange(row: Image.Image) -> int:

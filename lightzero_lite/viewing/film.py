@@ -17,7 +17,8 @@ FORMATS = (".gif", ".mp4")
 PANEL = 240  # width of the panel beside it
 LEAST_HEIGHT = 270
 MARGIN, ROW = 12, 17
-MOST_BARS = 8  # actions that get a bar: the most visited of many
+BARS_HEIGHT = 118  # of which each bar gets ROW at most
+MOST_BARS = 9  # actions that get a bar: the most visited of many
 GIF_FRAMES = 125  # what a GIF of a long episode is thinned out to
 SHORTEST = 0.03  # seconds; browsers show a GIF's shorter frames for longer
 LAST = 1.5  # seconds that the last frame stays
@@ -130,19 +131,21 @@ def _draw_visits(
     small = ImageFont.load_default(11)
     counts = moment.visit_counts
     shown = sorted(np.argsort(-counts, kind="stable")[:MOST_BARS].tolist())
-    hidden = len(counts) - len(shown)
-    note = f", {hidden} more actions" if hidden else ""
-    draw.text((left, top), f"visits of {counts.sum()} simulations{note}", GREY, small)
-    first, most = left + 22, right - 30
+    of_all = f", {len(shown)} of {len(counts)} actions" if len(shown) < len(counts) else ""
+    draw.text((left, top), f"visits of {counts.sum()} simulations{of_all}", GREY, small)
+    first, most = left + 22, right - 40
+    height = min(ROW, BARS_HEIGHT // len(shown))
     for row, action in enumerate(shown):
-        y = top + ROW * (row + 1)
+        y = top + ROW + height * row
         is_chosen = action == moment.action
         ink = CHOSEN if is_chosen else INK if legal[action] else GREY
         draw.text((first - 6, y), str(action), ink, small, anchor="ra")
-        draw.rectangle((first, y + 1, most, y + 12), PALE)
+        draw.rectangle((first, y + 1, most, y + height - 2), PALE)
         length = round((most - first) * counts[action] / max(1, counts.sum()))
         if length:
-            draw.rectangle((first, y + 1, first + length, y + 12), CHOSEN if is_chosen else BAR)
+            draw.rectangle(
+                (first, y + 1, first + length, y + height - 2), CHOSEN if is_chosen else BAR
+            )
         text = str(counts[action]) if legal[action] else "illegal"
         draw.text((right, y), text, ink, small, anchor="ra")
 

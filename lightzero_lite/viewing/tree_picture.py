@@ -147,7 +147,8 @@ def _draw_node(
     colour = scale.to_rgba(value)
     is_dark = np.dot(colour[:3], (0.299, 0.587, 0.114)) < 0.55
     axes.scatter(place.x, place.depth, s=560, color=[colour], edgecolors="white", zorder=2)
-    text = f"{value:.3g}\n{tree.nodes[node]['visits']}"
+    decimals = max(0, 2 - len(f"{abs(value):.0f}") // 2)
+    text = f"{value:.{decimals}f}\n{tree.nodes[node]['visits']}"
     ink = "white" if is_dark else INK
     axes.text(
         place.x, place.depth, text, color=ink, fontsize=6.5, ha="center", va="center", zorder=3
