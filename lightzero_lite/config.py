@@ -145,6 +145,8 @@ class PolicyConfig:
     """Updates after one collect phase; null: policy.replay_ratio decides."""
     replay_ratio: float = number(0.1, above=0)
     """Updates for each env step collected (policy.update_per_collect=null)."""
+    min_update_per_collect: int = number(1, at_least=1)
+    """Least updates after one collect phase (policy.update_per_collect=null)."""
     use_priority: bool = False
     """Sample positions by priority instead of uniformly."""
     priority_prob_alpha: float = number(0.6, at_least=0, at_most=1)

@@ -191,7 +191,8 @@ class Trainer:
             return
         count = policy.update_per_collect
         if count is None:
-            count = max(1, int(policy.replay_ratio * counters.untrained_envsteps))
+            owed = int(policy.replay_ratio * counters.untrained_envsteps)
+            count = max(policy.min_update_per_collect, owed)
         counters.pending_updates = min(count, self.config.max_train_iter - self.train_iter)
         counters.untrained_envsteps = 0
 

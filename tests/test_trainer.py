@@ -61,6 +61,11 @@ def test_replay_ratio_is_the_number_of_updates_an_env_step() -> None:
     assert trainer.train_iter == 15
 
 
+def test_short_first_episodes_are_worth_the_least_number_of_updates() -> None:
+    options = ("policy.replay_ratio=1e-4", "policy.min_update_per_collect=5")
+    assert run(*options, f"max_env_step={3 * ONE_PHASE}").train_iter == 15
+
+
 def test_a_small_replay_ratio_still_updates_once_a_phase() -> None:
     assert run("policy.replay_ratio=1e-4", f"max_env_step={3 * ONE_PHASE}").train_iter == 3
 
