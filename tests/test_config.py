@@ -15,6 +15,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from lightzero_lite import config as config_module
+from lightzero_lite import policy_options
 from lightzero_lite.config import (
     Config,
     EnvConfig,
@@ -222,9 +223,10 @@ def test_sections_are_frozen() -> None:
 
 
 def test_every_field_has_a_sentence_under_it() -> None:
-    tree = ast.parse(inspect.getsource(config_module))
+    sources = [inspect.getsource(module) for module in (config_module, policy_options)]
+    nodes = [node for source in sources for node in ast.parse(source).body]
     fields = 0
-    for section in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+    for section in (node for node in nodes if isinstance(node, ast.ClassDef)):
         for node, below in zip(section.body, [*section.body[1:], None], strict=True):
             if not isinstance(node, ast.AnnAssign):
                 continue
