@@ -147,7 +147,8 @@ def test_a_reward_that_is_not_finite_stops_the_run(name: str) -> None:
         (
             "tests.fake_envs:Image-v0",
             "observations of shape (8, 8) are images, but must be vectors "
-            "(env.wrappers=[gymnasium.wrappers:FlattenObservation] makes them such)",
+            "(env.wrappers=[gymnasium.wrappers:FlattenObservation] makes them such: "
+            "docs/environments.md)",
         ),
         (
             "tests.fake_envs:Sequence-v0",

@@ -117,9 +117,11 @@ def _check_spaces(env: Env, option: str) -> None:
         if not isinstance(space, _VECTOR_SPACES):
             raise UserError(f"{option}: observations in {space} cannot be made a vector")
         if isinstance(space, spaces.Box) and len(space.shape) > 1:
+            is_all = space is network_space(env.observation_space)
+            wrapper = "=[gymnasium.wrappers:FlattenObservation] makes" if is_all else " can make"
             raise UserError(
                 f"{option}: observations of shape {space.shape} are images, but must be vectors "
-                "(env.wrappers=[gymnasium.wrappers:FlattenObservation] makes them such)"
+                f"(env.wrappers{wrapper} them such: docs/environments.md)"
             )
 
 

@@ -94,13 +94,13 @@ class _Recorder:
 
     def finish(self) -> FinishedEpisode:
         episode = Episode(
-            observations=np.stack(self.observations),
-            legal_actions=np.stack(self.legal_actions),
+            observations=np.array(self.observations),
+            legal_actions=np.array(self.legal_actions),
             actions=np.array(self.actions, dtype=np.int32),
             rewards=np.array(self.rewards, dtype=np.float32),
             root_values=np.array(self.root_values, dtype=np.float32),
             raw_values=np.array(self.raw_values, dtype=np.float32),
-            policies=np.stack(self.policies),
+            policies=np.array(self.policies),
             is_terminated=self.is_terminated,
         )
         return FinishedEpisode(self.number, self.env, episode)
@@ -139,6 +139,8 @@ def play_episodes(
         for row, (recorder, result) in enumerate(zip(playing, results, strict=True)):
             recorder.add(row, decisions, result)
         finished = [recorder for recorder in playing if recorder.is_over]
+        if not finished:
+            continue
         yield from (recorder.finish() for recorder in finished)
         free = [recorder.env for recorder in finished[: len(seeds) - num_started]]
         started = {one.env: one for one in start(free, first=num_started)}
@@ -149,6 +151,7 @@ def play_episodes(
 
 def _states(playing: Sequence[_Recorder]) -> tuple[Float32Array, BoolArray | None]:
     """Return the observations [n, O] to decide for and what is illegal there, [n, A] or None."""
-    observations = np.stack([recorder.observations[-1] for recorder in playing])
-    legal = np.stack([recorder.legal_actions[-1] for recorder in playing])
+    # np.array of a few small arrays takes a fifth of np.stack's time.
+    observations = np.array([recorder.observations[-1] for recorder in playing])
+    legal = np.array([recorder.legal_actions[-1] for recorder in playing])
     return observations, None if legal.all() else ~legal
