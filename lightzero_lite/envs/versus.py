@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium import spaces
 
 from lightzero_lite.envs.action_masks import find_mask, has_mask, legal_actions
@@ -58,12 +59,12 @@ class Versus(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Make the agent's move, and unless that ends the game the opponent's."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        earned = float(reward)
+        earned = float(np.asarray(reward).item())
         if not (terminated or truncated):
             observation, reward, terminated, truncated, info = self._opponents_move(
                 observation, info
             )
-            earned -= float(reward)
+            earned -= float(np.asarray(reward).item())
         return observation, earned, terminated, truncated, info
 
     def _opponents_move(
