@@ -164,8 +164,8 @@ REFUSALS = {
     "policy.model.norm_type=XN": "policy.model.norm_type=XN is none of BN, LN, none",
     "policy.type=alphazero": "policy.type=alphazero is none of muzero, gumbel_muzero",
     "device=gpu": "device=gpu is none of auto, cpu, cuda",
-    "env=pong": "env=pong is none of acrobot, cartpole, connect_four, gymnasium, lunarlander, "
-    "minigrid, mountaincar, tictactoe",
+    "env=pong": "env=pong is none of acrobot, cartpole, connect_four, frozenlake, gymnasium, "
+    "lunarlander, minigrid, mountaincar, tictactoe",
     "policy=alphazero": "policy=alphazero is none of gumbel_muzero, muzero",
     "policy.model=3": "policy.model is a section: set its keys, not the section itself",
     "policy.model=null": "policy.model is a section: set its keys, not the section itself",

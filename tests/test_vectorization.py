@@ -189,8 +189,10 @@ def test_environments_of_this_process_are_its_own() -> None:
 @pytest.mark.distributed
 def test_two_ranks_learn_the_same_with_either(tmp_path: Path) -> None:
     # Episodes of one step to nine; what is observed does not depend on what is played.
+    # A module of the current folder is found by ranks and workers.
+    (tmp_path / "own_counter.py").write_text("from tests.fake_envs import Counter as Own\n")
     lengths = ("env.kwargs.min_length=1", "env.kwargs.max_length=9")
-    options = (f"env.entry_point={COUNTER}", *lengths, "env.normalize_observation=true")
+    options = ("env.entry_point=own_counter:Own", *lengths, "env.normalize_observation=true")
     for kind, num_ranks in (("sync", 2), ("async", 2), ("async", None)):
         name = f"{kind}{num_ranks}"
         more = (f"env.vectorization={kind}", "max_env_step=300", f"exp_name={name}")
