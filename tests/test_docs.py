@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib
 import re
+import shlex
+from pathlib import Path
 
 import pytest
 
+from lightzero_lite.config import load_config
+from lightzero_lite.sweep import expanded
 from tests.launch import ROOT
 from tests.test_project import FLOORS
 
@@ -44,3 +48,18 @@ def test_files_of_the_architecture_stand_on_their_floors() -> None:
 def test_scripts_that_a_page_starts_exist(page: object) -> None:
     named = re.findall(r"\bscripts/\w+\.py", page.read_text())  # type: ignore[attr-defined]
     assert all((ROOT / name).is_file() for name in named)
+
+
+def train_commands(page: Path) -> list[str]:
+    """Return the command lines of a page that train."""
+    text = page.read_text().replace("\\\n", " ")
+    lines = re.findall(r"^(?:    )?((?:python|torchrun) [^`\n]*\btrain\.py .*)$", text, re.M)
+    return [line.partition("  #")[0] for line in lines]
+
+
+def test_training_commands_of_the_pages_compose() -> None:
+    commands = [command for page in DOCS.glob("*.md") for command in train_commands(page)]
+    assert len(commands) > 12
+    for command in commands:
+        words = shlex.split(command)
+        load_config(expanded(words[words.index("train.py") + 1 :])[0])
