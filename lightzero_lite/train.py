@@ -22,7 +22,8 @@ from lightzero_lite.types import UserError
 
 def main() -> None:
     """Train as the command line says; exit 2 on every rank where it cannot be done."""
-    with joined_ranks() as ranks, StopRequest(ranks) as stop:
+    # Ranks that cannot meet fail alone, each with its line.
+    with one_line_errors(Ranks()), joined_ranks() as ranks, StopRequest(ranks) as stop:
         if {"-h", "--help"} & set(sys.argv[1:]):
             if ranks.is_main:
                 with quiet_broken_pipe():

@@ -70,7 +70,7 @@ class Running:
         size = os.fstat(self.file.fileno()).st_size
         return os.pread(self.file.fileno(), size, 0).decode()
 
-    def wait_for(self, text: str, timeout: float = 60.0) -> None:
+    def wait_for(self, text: str, timeout: float = 90.0) -> None:
         """Wait until the output holds a text."""
         end = time.perf_counter() + timeout
         while text not in self.output():

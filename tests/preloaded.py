@@ -24,3 +24,4 @@ _trainer = build_trainer(
 )
 _trainer._collect()
 _trainer.buffer.sample(8, np.random.default_rng(0))
+_trainer.learner.state_dict()  # makes the optimizer, which imports a second's worth

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 import torch
 from hypothesis import given
@@ -14,6 +16,7 @@ from lightzero_lite.runtime.distributed import (
     share,
     share_offset,
 )
+from lightzero_lite.runtime.interfaces import known_host
 from lightzero_lite.types import UserError
 from tests.builders import on_ranks
 
@@ -102,6 +105,37 @@ def test_variables_of_another_job_are_not_believed(monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv(name, value)
     with joined_ranks() as ranks:
         assert ranks == Ranks()
+
+
+def rank_of_two(monkeypatch: pytest.MonkeyPatch, **variables: object) -> None:
+    """Set the variables that torchrun gives to rank 0 of two."""
+    given = {"TORCHELASTIC_RUN_ID": "x", "RANK": 0, "WORLD_SIZE": 2, "LOCAL_RANK": 0}
+    for name, value in (given | variables).items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+
+
+def test_a_busy_port_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        rank_of_two(monkeypatch, LOCAL_WORLD_SIZE=2, **address)
+        with pytest.raises(UserError) as refused, joined_ranks():
+            raise AssertionError
+    assert str(refused.value) == (
+        f"rank 0 cannot use port {port} of 127.0.0.1: another program listens there: "
+        "start torchrun with --standalone, or with another port in --rdzv_endpoint"
+    )
+
+
+def test_a_host_name_that_leads_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "a-name-that-is-nobodys.invalid"
+    assert known_host(name, is_one_host=True) == "127.0.0.1"
+    assert known_host("localhost", is_one_host=False) == "localhost"
+    rank_of_two(monkeypatch, LOCAL_WORLD_SIZE=1, MASTER_ADDR=name, MASTER_PORT=1)
+    with pytest.raises(UserError) as refused, joined_ranks():
+        raise AssertionError
+    assert str(refused.value).startswith(f"MASTER_ADDR={name}: this host cannot resolve the name (")
 
 
 def test_more_ranks_than_gpus_are_refused_where_gpus_were_asked_for(

@@ -82,16 +82,40 @@ def test_a_signal_to_one_rank_ends_both_in_the_middle_of_an_evaluation(tmp_path:
 
 
 @pytest.mark.distributed
-def test_a_signal_to_torchrun_is_passed_on_and_leaves_no_process(tmp_path: Path) -> None:
-    command = [TRAIN, *TINY, f"env.env_id={FAST}", *ENDLESS]
+@pytest.mark.parametrize("target", ["torchrun", "ranks"])
+def test_a_signal_saves_and_leaves_no_process(tmp_path: Path, target: str) -> None:
+    # Most of the time is spent in saving, and most of the rest in collecting.
+    saving = ("checkpoint.save_freq=1", "checkpoint.replay_buffer=true", "policy.n_episode=2")
+    command = [TRAIN, *TINY, f"env.env_id={FAST}", *ENDLESS, *saving]
     running = start(command, tmp_path, num_ranks=2)
     running.wait_for("evaluation at train_iter 2")
-    running.process.send_signal(signal.SIGTERM)
+    pid = running.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    for receiver in [pid] if target == "torchrun" else map(int, children):
+        os.kill(receiver, signal.SIGTERM)
     outcome = running.finish(LIMIT)  # which looks for survivors
     assert "stopped by SIGTERM at envstep" in outcome.output
+    # torchrun reports its own signal, though the ranks that it passed it on to ended well.
+    assert outcome.returncode == (1 if target == "torchrun" else 0)
     state = torch.load(newest(tmp_path))
     assert state["num_ranks"] == 2
     assert f"train_iter {state['last_iter']}:" in outcome.output.rpartition("stopped by")[2]
+    states = torch.load(newest(tmp_path).with_name(state["replay_buffer"]))["replay_buffers"]
+    assert [one["num_pushed_transitions"] > 0 for one in states] == [True, True]
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_ranks_whose_launcher_is_killed_save_and_end(tmp_path: Path, num_ranks: int) -> None:
+    running = start_training(tmp_path, FAST, num_ranks=num_ranks)
+    running.wait_for("evaluation at train_iter 2")
+    running.process.send_signal(signal.SIGKILL)
+    end = time.monotonic() + LIMIT
+    while running.pids() and time.monotonic() < end:
+        time.sleep(0.05)
+    outcome = running.finish(LIMIT)
+    assert "stopped by the end of torchrun at envstep" in outcome.output
+    assert torch.load(newest(tmp_path))["last_iter"] >= 25
 
 
 @pytest.mark.distributed

@@ -18,7 +18,7 @@ import torch
 from torch import distributed
 
 from lightzero_lite.runtime.clock import Clock, Part
-from lightzero_lite.runtime.interfaces import choose_interface
+from lightzero_lite.runtime.interfaces import choose_interface, known_host
 from lightzero_lite.types import UserError
 
 T = TypeVar("T")
@@ -203,6 +203,9 @@ def joined_ranks(timeout: timedelta | None = None) -> Iterator[Ranks]:
 
     Args:
         timeout: Longest wait in a collective; None: torch's default.
+
+    Raises:
+        UserError: The ranks cannot meet where torchrun says.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         _share_threads(1)
@@ -217,12 +220,13 @@ def joined_ranks(timeout: timedelta | None = None) -> Iterator[Ranks]:
     _share_threads(ranks.num_local_ranks)
     if ranks.num_ranks > 1:
         is_one_host = ranks.num_local_ranks == ranks.num_ranks
-        choose_interface(os.environ["MASTER_ADDR"], is_one_host=is_one_host)
+        host = known_host(os.environ["MASTER_ADDR"], is_one_host=is_one_host)
+        choose_interface(host, is_one_host=is_one_host)
         has_gpus = torch.cuda.is_available() and torch.cuda.device_count() >= ranks.num_local_ranks
         backend = "cpu:gloo,cuda:nccl" if has_gpus else "gloo"
         distributed.init_process_group(
             backend,
-            store=_store_of_this_start(ranks),
+            store=_store_of_this_start(ranks, host),
             rank=ranks.rank,
             world_size=ranks.num_ranks,
             timeout=timeout,
@@ -234,16 +238,22 @@ def joined_ranks(timeout: timedelta | None = None) -> Iterator[Ranks]:
             distributed.destroy_process_group()
 
 
-def _store_of_this_start(ranks: Ranks) -> Any:
+def _store_of_this_start(ranks: Ranks, host: str) -> Any:
     """Return the store through which the ranks find one another, without what dead ranks wrote.
 
     torchrun keeps its store when it restarts the ranks of a host (torch 2.13), so that a rank could
     wait for the address of a process that is gone.
     """
     is_kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    is_server = not is_kept and ranks.is_main
-    store = distributed.TCPStore(host, port, ranks.num_ranks, is_master=is_server)  # type: ignore[attr-defined]
+    port, is_server = int(os.environ["MASTER_PORT"]), not is_kept and ranks.is_main
+    try:
+        store = distributed.TCPStore(host, port, ranks.num_ranks, is_master=is_server)  # type: ignore[attr-defined]
+    except distributed.DistNetworkError as error:
+        reason = "another program listens there" if "EADDRINUSE" in str(error) else error
+        raise UserError(
+            f"rank {ranks.rank} cannot use port {port} of {host}: {reason}: "
+            "start torchrun with --standalone, or with another port in --rdzv_endpoint"
+        ) from None
     if ranks.num_local_ranks < ranks.num_ranks:
         # Hosts may count their restarts differently: see docs/cluster.md.
         return store

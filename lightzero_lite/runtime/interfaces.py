@@ -11,6 +11,8 @@ import socket
 import struct
 import sys
 
+from lightzero_lite.types import UserError
+
 _VARIABLE = "GLOO_SOCKET_IFNAME"
 _GET_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
 
@@ -31,6 +33,24 @@ def choose_interface(main_address: str, *, is_one_host: bool) -> None:
         names = [name for name, address in addresses.items() if is_known and address == own]
     if names:
         os.environ.setdefault(_VARIABLE, names[0])
+
+
+def known_host(name: str, *, is_one_host: bool) -> str:
+    """Return the name of rank 0's host, or on one host an address that works without a name.
+
+    Raises:
+        UserError: There are several hosts, and this one cannot resolve the name.
+    """
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError as error:
+        if is_one_host:
+            return "127.0.0.1"
+        raise UserError(
+            f"MASTER_ADDR={name}: this host cannot resolve the name ({error.strerror}): start "
+            "torchrun on every host with --local-addr=ADDRESS and an address in --rdzv_endpoint"
+        ) from None
+    return name
 
 
 def _address_towards(host: str) -> str | None:

@@ -1,7 +1,11 @@
-"""SIGTERM, SIGINT and SIGUSR1 as a request to save and end, which all ranks learn of."""
+"""SIGTERM, SIGINT and SIGUSR1 as a request to save and end, which all ranks learn of.
+
+So is the end of torchrun, where it is killed and cannot end its ranks.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -40,7 +44,9 @@ class StopRequest:
     def __init__(self, notes: Notes | None = None) -> None:
         """Share requests through `notes`; None: a rank alone."""
         self.notes = notes
-        self.signal_name: str | None = None  # the first signal that this rank got
+        self.signal_name: str | None = None  # the first signal that this rank got, or its like
+        # A rank whose torchrun is killed would go on alone, where nobody can end it.
+        self._parent = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else None
         self._is_known = False
         self._next_look = 0.0
         self._previous: dict[int, Any] = {}
@@ -83,6 +89,8 @@ class StopRequest:
 
     def _exchange(self) -> bool:
         """Tell the other ranks of this rank's signal, or hear of theirs."""
+        if self._parent not in (None, os.getppid()):
+            self.signal_name = self.signal_name or "the end of torchrun"
         if self.notes is None:
             return self.signal_name is not None
         if self.signal_name:
