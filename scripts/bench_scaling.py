@@ -1,12 +1,12 @@
 """Speed of collecting and learning on 1..N ranks of this host.
 
-    python scripts/bench_scaling.py [--ranks N] [--seconds S] [key=value ...]
+    python scripts/bench_scaling.py [--ranks N] [--seconds S] [--repeats R] [key=value ...]
 
 Twice for each number of ranks: once each rank keeps its share (8 environments, batch 256), once the
-global sizes stay (8 environments, batch 256 over all ranks). Columns: global env steps a second in
-collecting, global samples a second in learning, their ratio to one rank, and the share of time that
-the ranks spend waiting for the slowest one (before the gather of a collect phase; before each
-update, where the exchange of gradients itself counts as work).
+global sizes stay (8 environments, batch 256 over all ranks). One thread a rank. All is measured R
+times in turn, since other load on the machine comes and goes: medians are shown, ratios are to one
+rank of the same turn. The second table says where the time goes: waiting is for the slowest rank,
+at the end of a collect phase and before each update; the exchange of gradients counts as learning.
 """
 
 from __future__ import annotations
@@ -19,50 +19,45 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TypeVar
+from statistics import median
+from typing import NamedTuple
 
+from lightzero_lite.runtime.clock import Part
 from lightzero_lite.runtime.distributed import Ranks, joined_ranks
-from lightzero_lite.runtime.user_errors import quiet_broken_pipe
 from lightzero_lite.train import build_trainer
 from lightzero_lite.trainer import Trainer
 
-T = TypeVar("T")
 NUM_ENVS, BATCH_SIZE = 8, 256  # of one rank
 PATIENCE = 600  # seconds for one measurement, start included
+OPTIONS = ("env=cartpole", "device=cpu")
 
 
-@dataclass(frozen=True)
-class TimedRanks(Ranks):
-    """Ranks that note how long they wait for the slowest one."""
+class Speed(NamedTuple):
+    """What was measured of collecting or of learning."""
 
-    waits: list[float] = field(default_factory=list)
-
-    def gather_late(self, value: T, *, is_leaving: Callable[[], bool]) -> list[T]:
-        """Gather at the end of a collect phase."""
-        start = time.perf_counter()
-        answer = super().gather_late(value, is_leaving=is_leaving)
-        self.waits.append(time.perf_counter() - start)
-        return answer
-
-    def barrier(self) -> None:
-        """Wait before an update."""
-        start = time.perf_counter()
-        super().barrier()
-        self.waits.append(time.perf_counter() - start)
+    rate: float  # global units a second
+    shares: list[float]  # of the time, by Part, mean over ranks
 
 
-def measure(ranks: TimedRanks, seconds: float, act: Callable[[], int]) -> tuple[float, float]:
-    """Repeat `act` for some seconds; return its units a second and the share spent waiting."""
-    ranks.waits.clear()
+class Found(NamedTuple):
+    """What was measured of one way to share."""
+
+    collecting: Speed  # in env steps
+    learning: Speed  # in samples
+
+
+def measure(ranks: Ranks, seconds: float, act: Callable[[], int]) -> Speed:
+    """Repeat `act` for some seconds, which returns the units that it did."""
+    ranks.barrier()
+    ranks.clock.take()
     units, start, is_over = 0, time.perf_counter(), False
     while not is_over:
         units += act()
         is_over = ranks.any(time.perf_counter() - start > seconds)
     elapsed = time.perf_counter() - start
-    (waited,) = ranks.sum([sum(ranks.waits)])
-    return units / elapsed, waited / ranks.num_ranks / elapsed
+    total = ranks.sum(ranks.clock.take())
+    return Speed(units / elapsed, [part / sum(total) for part in total])
 
 
 def collect(trainer: Trainer) -> int:
@@ -74,67 +69,103 @@ def collect(trainer: Trainer) -> int:
 
 def learn(trainer: Trainer) -> int:
     """Take an update and return its samples."""
-    trainer.ranks.barrier()
+    with trainer.clock.counting(Part.WAIT):
+        trainer.ranks.barrier()
     trainer._update()
     return trainer.config.policy.batch_size
 
 
-def worker(seconds: float, path: Path, overrides: list[str]) -> None:
-    """Measure on this rank; rank 0 writes [env steps/s, wait, samples/s, wait]."""
-    with joined_ranks() as joined:
-        ranks = TimedRanks(*(getattr(joined, one.name) for one in fields(joined)))
-        trainer = build_trainer(overrides, ranks)
-        trainer.learner.distribute()
-        for _ in range(2):  # kernels are compiled, buffers allocated
-            collect(trainer)
-            learn(trainer)
-        found = [*measure(ranks, seconds, lambda: collect(trainer))]
-        found += measure(ranks, seconds, lambda: learn(trainer))
+def worker(seconds: float, path: Path, scales: Sequence[int], overrides: Sequence[str]) -> None:
+    """Measure on this rank, for each scale of the sizes of one rank; rank 0 writes a Found each."""
+    with joined_ranks() as ranks:
+        found = []
+        for scale in scales:
+            envs = f"env.collector_env_num={NUM_ENVS * scale}"
+            sizes = [
+                f"policy.n_episode={NUM_ENVS * scale}",
+                f"policy.batch_size={BATCH_SIZE * scale}",
+            ]
+            trainer = build_trainer([*OPTIONS, envs, *sizes, *overrides], ranks)
+            trainer.learner.distribute()
+            for _ in range(2):  # kernels are compiled, buffers allocated
+                collect(trainer)
+                learn(trainer)
+            collecting = measure(ranks, seconds, lambda one=trainer: collect(one))
+            found.append(Found(collecting, measure(ranks, seconds, lambda one=trainer: learn(one))))
         if ranks.is_main:
             path.write_text(json.dumps(found))
 
 
-def launch(num_ranks: int, scale: int, seconds: float, overrides: Sequence[str]) -> list[float]:
-    """Measure `num_ranks` ranks that share `scale` times the sizes of one."""
-    sizes = [
-        f"env.collector_env_num={NUM_ENVS * scale}",
-        f"policy.n_episode={NUM_ENVS * scale}",
-        f"policy.batch_size={BATCH_SIZE * scale}",
-    ]
+def launch(
+    num_ranks: int, scales: Sequence[int], seconds: float, more: Sequence[str]
+) -> list[Found]:
+    """Measure on some ranks, in a process group of their own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += [f"--nproc_per_node={num_ranks}", __file__, "--worker", str(path)]
-        command += ["--seconds", str(seconds), "env=cartpole", "device=cpu", *sizes, *overrides]
-        subprocess.run(command, check=True, timeout=PATIENCE, cwd=folder, stderr=subprocess.DEVNULL)
-        answer: list[float] = json.loads(path.read_text())
-        return answer
+        command += ["--scales", *map(str, scales), "--seconds", str(seconds), *more]
+        variables = os.environ | {"OMP_NUM_THREADS": "1"}
+        subprocess.run(
+            command,
+            check=True,
+            timeout=PATIENCE,
+            cwd=folder,
+            stderr=subprocess.DEVNULL,
+            env=variables,
+        )
+        return [Found(Speed(*one), Speed(*other)) for one, other in json.loads(path.read_text())]
 
 
-@quiet_broken_pipe()
+def ways(most_ranks: int) -> dict[int, list[int]]:
+    """Return, for each number of ranks, the scales of its sizes: each rank's share, the total."""
+    return {n: [n, 1] if n > 1 else [1] for n in range(1, most_ranks + 1)}
+
+
+def table(turns: Sequence[dict[tuple[int, int], Found]]) -> list[str]:
+    """Return the lines of speeds, and of where the time goes."""
+    lines = ["ranks  kept    env steps/s  ratio  waiting   samples/s  ratio  waiting"]
+    names = ("environments", "network", "tree", "sampling", "updates", "waiting", "other")
+    parts = [Part.COLLECT_ENV, Part.COLLECT_NETWORK, Part.COLLECT_TREE, Part.SAMPLE, Part.LEARN]
+    rest = [f"\nranks  kept   of         {''.join(f'{name:>14}' for name in names)}"]
+    for num_ranks, scale in turns[0]:
+        title, line = f"{num_ranks:5}  {'share' if scale == num_ranks else 'total':5}", ""
+        for index, act in enumerate(Found._fields):
+            speeds = [turn[num_ranks, scale][index] for turn in turns]
+            ratio = median(
+                turn[num_ranks, scale][index].rate / turn[1, 1][index].rate for turn in turns
+            )
+            shares = [
+                median(column) for column in zip(*(one.shares for one in speeds), strict=True)
+            ]
+            rate = median(one.rate for one in speeds)
+            line += f"{rate:{14 - 2 * index}.0f} {ratio:6.2f} {shares[Part.WAIT]:8.1%}"
+            cells = [shares[part] for part in (*parts, Part.WAIT, Part.OTHER)]
+            rest.append(f"{title}  {act:10} {''.join(f'{cell:14.1%}' for cell in cells)}")
+        lines.append(title + line)
+    return lines + rest
+
+
 def main() -> None:
-    """Print a line for each number of ranks and each way to share."""
+    """Measure in turns and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--ranks", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--scales", type=int, nargs="+", help=argparse.SUPPRESS)
     options, overrides = parser.parse_known_args()
     if options.worker is not None:
-        worker(options.seconds, options.worker, overrides)
+        worker(options.seconds, options.worker, options.scales, overrides)
         return
-    print("ranks  kept    env steps/s  ratio  waiting   samples/s  ratio  waiting")
-    base = launch(1, 1, options.seconds, overrides)
-    for num_ranks in range(1, options.ranks + 1):
-        for kept, scale in (("share", num_ranks), ("total", 1)):
-            if num_ranks == 1 and kept == "total":
-                continue
-            found = base if num_ranks == 1 else launch(num_ranks, scale, options.seconds, overrides)
-            steps, step_wait, samples, sample_wait = found
-            print(
-                f"{num_ranks:5}  {kept:5}  {steps:12.0f} {steps / base[0]:6.2f} {step_wait:8.1%}"
-                f"{samples:12.0f} {samples / base[2]:6.2f} {sample_wait:8.1%}",
-                flush=True,
-            )
+    turns = []
+    for _ in range(options.repeats):
+        turn = {}
+        for num_ranks, scales in ways(options.ranks).items():
+            found = launch(num_ranks, scales, options.seconds, overrides)
+            turn |= {(num_ranks, scale): one for scale, one in zip(scales, found, strict=True)}
+        turns.append(turn)
+    print("\n".join(table(turns)))
 
 
 if __name__ == "__main__":
