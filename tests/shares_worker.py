@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lightzero_lite.envs.factory import VectorEnv
+from lightzero_lite.envs.vector import VectorEnv
 from lightzero_lite.runtime.distributed import joined_ranks
 from lightzero_lite.train import build_trainer
 
