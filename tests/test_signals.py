@@ -86,14 +86,14 @@ def test_a_signal_to_one_rank_ends_both_in_the_middle_of_an_evaluation(tmp_path:
 def test_a_signal_saves_and_leaves_no_process(tmp_path: Path, target: str) -> None:
     # Most of the time is spent in saving, and most of the rest in collecting.
     saving = ("checkpoint.save_freq=1", "checkpoint.replay_buffer=true", "policy.n_episode=2")
-    command = [TRAIN, *TINY, f"env.env_id={FAST}", *ENDLESS, *saving]
+    command = [TRAIN, *TINY, f"env.env_id={FAST}", *ENDLESS, *saving, "policy.eval_freq=4"]
     running = start(command, tmp_path, num_ranks=2)
-    running.wait_for("evaluation at train_iter 2")
+    running.wait_for("evaluation at train_iter 4")
     pid = running.process.pid
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     for receiver in [pid] if target == "torchrun" else map(int, children):
         os.kill(receiver, signal.SIGTERM)
-    outcome = running.finish(LIMIT)  # which looks for survivors
+    outcome = running.finish(2 * LIMIT)  # which looks for survivors; torchrun itself takes seconds
     assert "stopped by SIGTERM at envstep" in outcome.output
     # torchrun reports its own signal, though the ranks that it passed it on to ended well.
     assert outcome.returncode == (1 if target == "torchrun" else 0)
