@@ -143,7 +143,7 @@ def test_closing_ends_the_processes() -> None:
     pids = pids_of(envs)
     start = time.perf_counter()
     envs.close()
-    assert time.perf_counter() - start < 0.9  # of their own accord, before patience ends
+    assert time.perf_counter() - start < 2.5  # of their own accord, before patience ends
     wait_until_gone(pids, 0.5)
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 from lightzero_lite.config import EnvConfig
 from lightzero_lite.types import UserError
 
-_PATIENCE = 1.0  # seconds that workers get to close their environments
+_PATIENCE = 3.0  # seconds that workers get to close their environments
 _BOOT = "import sys; sys.path[:] = {}; from lightzero_lite.envs.worker import main; main()"
 
 
