@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from lightzero_lite.config import EnvConfig
+from lightzero_lite.envs import remote
 from lightzero_lite.envs.remote import WorkerError
 from lightzero_lite.envs.rollout import Decisions, play_episodes
 from lightzero_lite.envs.vector import VectorEnv
@@ -39,7 +40,7 @@ def pids_of(envs: VectorEnv) -> list[int]:
     return [first, *map(int, forked)]
 
 
-def wait_until_gone(pids: list[int], seconds: float = 10.0) -> None:
+def wait_until_gone(pids: list[int], seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         assert time.monotonic() < end, "a process is still there"
@@ -81,11 +82,11 @@ def test_async_brings_the_data_of_sync_bit_by_bit(name: str) -> None:
 
 
 def test_environments_step_at_the_same_time() -> None:
-    envs = workers(4, seconds=0.25)
+    envs = workers(4, seconds=0.75)
     envs.reset_all(range(4), range(4))
     start = time.perf_counter()
     results = envs.step_all(range(4), np.array([0, 1, 2, 0], np.int32))
-    assert time.perf_counter() - start < 0.75  # one after the other takes a second
+    assert time.perf_counter() - start < 2.5  # one after the other takes three seconds
     assert [round(float(r.observation[0]) * 1000) for r in results] == [0, 1, 2, 3]
     envs.close()
 
@@ -138,13 +139,14 @@ def test_signals_to_all_processes_are_for_the_rank_to_act_on(three: VectorEnv) -
     assert len(three.step_all([0, 1, 2], np.zeros(3, np.int32))) == 3
 
 
-def test_closing_ends_the_processes() -> None:
+def test_closing_ends_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_PATIENCE", 60.0)
     envs = workers(2)
     pids = pids_of(envs)
     start = time.perf_counter()
     envs.close()
-    assert time.perf_counter() - start < 2.5  # of their own accord, before patience ends
-    wait_until_gone(pids, 0.5)
+    assert time.perf_counter() - start < 50  # of their own accord: nobody was ended
+    wait_until_gone(pids)
 
 
 ABANDONED = """
@@ -176,7 +178,7 @@ def test_no_process_survives_its_rank_while_one_is_stuck(end: str) -> None:
     assert len(pids) == 3
     if end == "kill":
         rank.kill()
-    assert rank.wait(20) == (-signal.SIGKILL if end == "kill" else 1)
+    assert rank.wait(60) == (-signal.SIGKILL if end == "kill" else 1)
     wait_until_gone(pids)
 
 
