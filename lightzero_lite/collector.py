@@ -87,11 +87,12 @@ class Collector:
         count = share(phase.num_episodes, rank, num_ranks)
         first = phase.first_episode + offset
         seeds = [integer_seed(seed, Role.COLLECT_ENV, first + i) for i in range(count)]
-        rng = stream(seed, Role.COLLECT_SEARCH, rank, phase.number)
+        rng, clock = stream(seed, Role.COLLECT_SEARCH, rank, phase.number), self.ranks.clock
 
         def decide(observations: Float32Array, invalid: BoolArray | None) -> Decisions:
-            root = self.initial(observations)
-            output = search(root, self.recurrent_fn, rng=rng, invalid_actions=invalid)
+            with clock.counting(Part.COLLECT_TREE):
+                root = self.initial(observations)
+                output = search(root, self.recurrent_fn, rng=rng, invalid_actions=invalid)
             action = output.action
             if phase.eps > 0.0:
                 legal = (
@@ -100,11 +101,11 @@ class Collector:
                 action = mix_random_actions(action, legal, phase.eps, rng)
             return Decisions(action, output.root_value, root.value, output.action_weights)
 
-        with self.ranks.clock.counting(Part.COLLECT_ENV):
+        with clock.counting(Part.COLLECT_ENV):
             played = play_jointly(
                 self.envs,
                 seeds,
-                self.ranks.clock.timed(Part.COLLECT_TREE, decide),
+                decide,
                 first_number=offset,
                 first_env=self.first_env,
                 ranks=self.ranks,

@@ -23,10 +23,9 @@ from lightzero_lite.losses import (
     unrolled_loss,
 )
 from lightzero_lite.metrics import (
+    Predictions,
     SupportUse,
     UpdateMetrics,
-    flattened,
-    step_errors,
     support_use,
 )
 from lightzero_lite.networks import MuZeroModelMLP, NetworkShape
@@ -38,8 +37,9 @@ from lightzero_lite.types import Float32Array, ReplayBatch, StateDict
 class UpdateResult(NamedTuple):
     """What one update gives back."""
 
-    metrics: Tensor  # [len(metric_names(K))], UpdateMetrics flattened, on the learner's device
+    metrics: Tensor  # [len(UpdateMetrics)], on the learner's device
     priorities: Float32Array | None  # [B], |predicted value - target|; None without priority
+    predictions: Predictions  # from before the step, on the learner's device
 
 
 class UnrolledModel(nn.Module):
@@ -170,17 +170,16 @@ class Learner:
             largest_scaled_target=torch.maximum(support.largest_value, support.largest_reward),
             value_support_used=support.largest_value / model.value_support_scale,
             reward_support_used=support.largest_reward / model.reward_support_scale,
-            value_error=step_errors(
-                value_logits, target_value, targets.value_mask, model.value_support_scale
-            ),
-            reward_error=step_errors(
-                reward_logits,
-                self._to_device(batch.rewards),
-                targets.reward_mask,
-                model.reward_support_scale,
-            ),
         )
-        return UpdateResult(flattened(metrics), priorities)
+        predictions = Predictions(
+            value_logits,
+            reward_logits,
+            target_value,
+            self._to_device(batch.rewards),
+            targets.value_mask,
+            targets.reward_mask,
+        )
+        return UpdateResult(torch.stack(metrics), priorities, predictions)
 
     @property
     def learning_rate(self) -> float:

@@ -9,12 +9,9 @@ from torch import Tensor
 
 from lightzero_lite import transforms
 
-# One sample in so many is decoded at every step: the means over updates lose nothing by it.
-ERROR_STRIDE = 4
-
 
 class UpdateMetrics(NamedTuple):
-    """What one update measured: scalars, means over the batch, and vectors over unroll steps."""
+    """What one update measured: scalars, means over the batch."""
 
     total_loss: Tensor
     value_loss: Tensor
@@ -29,25 +26,20 @@ class UpdateMetrics(NamedTuple):
     largest_scaled_target: Tensor  # in the space of h: the support that would be needed
     value_support_used: Tensor  # largest absolute scaled value target / value_support_scale
     reward_support_used: Tensor  # the same of rewards
-    value_error: Tensor  # [K + 1], mean |predicted - target| at steps 0..K, in units of reward
-    reward_error: Tensor  # [K], the same of rewards at steps 1..K
 
 
 NUM_TABLE_METRICS = UpdateMetrics._fields.index("value_support_used")  # those of the text log
 
 
-def flattened(metrics: UpdateMetrics) -> Tensor:
-    """Return all numbers as one vector, on the device where they are."""
-    return torch.cat([metric.reshape(-1) for metric in metrics])
+class Predictions(NamedTuple):
+    """What the networks said along the unroll, and what they should have said."""
 
-
-def metric_names(num_unroll_steps: int) -> list[str]:
-    """Return the name of each number of `flattened`."""
-    return [
-        *UpdateMetrics._fields[:-2],
-        *(f"value_error_k{k}" for k in range(num_unroll_steps + 1)),
-        *(f"reward_error_k{k}" for k in range(1, num_unroll_steps + 1)),
-    ]
+    value_logits: Tensor  # [B, K + 1, S]
+    reward_logits: Tensor  # [B, K, S]
+    value_target: Tensor  # [B, K + 1], in units of reward
+    reward_target: Tensor  # [B, K]
+    value_mask: Tensor  # [B, K + 1], 1: the target counts; 0: it does not
+    reward_mask: Tensor  # [B, K], the same
 
 
 class SupportUse(NamedTuple):
@@ -88,19 +80,29 @@ def support_use(
 
 
 @torch.no_grad()
-def step_errors(logits: Tensor, target: Tensor, mask: Tensor, scale: int) -> Tensor:
-    """Return the mean absolute error of each unroll step, over every ERROR_STRIDE-th sample.
+def step_errors(
+    predictions: Predictions, *, value_scale: int, reward_scale: int
+) -> dict[str, float]:
+    """Return how far values and rewards are from their targets after each number of model steps.
 
     Args:
-        logits: `[B, K, 2 * scale + 1]`, categorical predictions.
-        target: `[B, K]`, in units of reward.
-        mask: `[B, K]`, 1: the target counts; 0: it does not.
-        scale: The support is -scale, ..., scale.
+        predictions: Of one batch.
+        value_scale: The support of values is -value_scale, ..., value_scale.
+        reward_scale: The same of rewards.
 
     Returns:
-        `[K]`; 0 where no target counts.
+        The mean absolute errors in units of reward, value_error_k0 to value_error_kK and
+        reward_error_k1 to reward_error_kK; 0 where no target counts.
     """
-    chosen = slice(None, None, ERROR_STRIDE)
-    predicted = transforms.expected_value(logits[chosen], scale)
-    error = (predicted - target[chosen]).abs() * mask[chosen]
-    return error.sum(0) / mask[chosen].sum(0).clamp_min(1.0)
+    value_logits, reward_logits, value, reward, value_mask, reward_mask = predictions
+    values = _mean_errors(value_logits, value, value_mask, value_scale)
+    rewards = _mean_errors(reward_logits, reward, reward_mask, reward_scale)
+    errors = {f"value_error_k{k}": error for k, error in enumerate(values)}
+    return errors | {f"reward_error_k{k}": error for k, error in enumerate(rewards, start=1)}
+
+
+def _mean_errors(logits: Tensor, target: Tensor, mask: Tensor, scale: int) -> list[float]:
+    """Return the mean over the samples that count of each column."""
+    error = (transforms.expected_value(logits, scale) - target).abs() * mask
+    means: list[float] = (error.sum(0) / mask.sum(0).clamp_min(1.0)).tolist()
+    return means

@@ -60,12 +60,12 @@ class Monitor(NullMonitor):
         """
         self.learner, self.buffer, self.trees = learner, buffer, trees
         self.normalizer, self.batch_size = normalizer, batch_size
-        self.entropies: list[np.ndarray] = []  # each [B]
-        self.depths: list[np.ndarray] = []  # each [B, num_simulations]
+        self.visit_counts: list[np.ndarray] = []  # of each search, [B, A]
+        self.parents: list[np.ndarray] = []  # of each search's nodes, [B, N]
 
     def watched(self, search: SearchFn) -> SearchFn:
         """Return the search of a new collect phase; what was seen of the last one is forgotten."""
-        self.entropies, self.depths = [], []
+        self.visit_counts, self.parents = [], []
 
         def watch(
             root: RootOutput,
@@ -78,8 +78,9 @@ class Monitor(NullMonitor):
             num_roots, num_actions = output.visit_counts.shape
             num_simulations = int(output.visit_counts[0].sum())
             tree = self.trees.get(num_roots, num_simulations, num_actions)
-            self.entropies.append(visit_entropy(output.visit_counts))
-            self.depths.append(simulation_depths(tree))
+            # What can be worked out for many searches at once is left for later.
+            self.visit_counts.append(output.visit_counts)
+            self.parents.append(tree.nodes["parent"].copy())
             return output
 
         return watch
@@ -97,9 +98,10 @@ class Monitor(NullMonitor):
         norms = latent_norms(self.learner.model, batch, self.learner.device)
         values |= {f"latent_norm_iter/k{k}": norm for k, norm in enumerate(norms)}
         values["replay_iter/priority"] = self.buffer.priorities()
-        if self.entropies:
-            values["search_iter/visit_entropy"] = np.concatenate(self.entropies)
-            values["search_iter/depth"] = np.concatenate(self.depths).ravel()
+        if self.visit_counts:
+            visits, parents = np.concatenate(self.visit_counts), np.concatenate(self.parents)
+            values["search_iter/visit_entropy"] = visit_entropy(visits)
+            values["search_iter/depth"] = simulation_depths(parents)
         log.histograms(values, train_iter=train_iter)
 
     def _networks(self) -> Iterator[tuple[str, np.ndarray]]:

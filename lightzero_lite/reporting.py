@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
 
-from lightzero_lite.metrics import NUM_TABLE_METRICS, UpdateMetrics, metric_names
+from lightzero_lite.metrics import NUM_TABLE_METRICS, UpdateMetrics
 from lightzero_lite.replay import ReplayBuffer
 from lightzero_lite.runtime.clock import Part
 from lightzero_lite.runtime.distributed import Ranks
@@ -19,16 +19,14 @@ from lightzero_lite.runtime.progress import NullProgress
 class Reporter:
     """Turns what the parts return into fields; where nothing is written, into nothing."""
 
-    def __init__(self, ranks: Ranks, *, learner_freq: int, num_unroll_steps: int) -> None:
+    def __init__(self, ranks: Ranks, *, learner_freq: int) -> None:
         """Report nothing until `log` and `progress` are replaced.
 
         Args:
             ranks: The processes of the run: sums and means are over all of them.
             learner_freq: Training iterations between two tables of the learner.
-            num_unroll_steps: K, which names the metrics of an update.
         """
         self.ranks, self.learner_freq = ranks, learner_freq
-        self.metric_names = metric_names(num_unroll_steps)
         self.log, self.progress = NullLog(), NullProgress()
         self.train_iter, self.envstep = 0, 0  # the step of what is reported next
         self.has_warned_of_clipping = False
@@ -66,35 +64,36 @@ class Reporter:
             f"mean return {fields['reward_mean']:.2f}"
         )
 
-    def learned(
-        self, rows: torch.Tensor, first_iter: int, *, rate: float, sampled_age: float
-    ) -> None:
+    def learned(self, rows: torch.Tensor, first_iter: int, rate: float) -> None:
         """Average the updates' metrics over ranks, stop where one is not finite, and log.
 
         Args:
-            rows: [U, len(metric_names(K))], this rank's updates.
+            rows: [U, len(UpdateMetrics)], this rank's updates.
             first_iter: Training iteration before the first of them.
             rate: Learning rate of the first of them.
-            sampled_age: Mean age of what they sampled, in transitions of this rank's buffer.
 
         Raises:
             FloatingPointError: A metric is not finite; the line names it and the iteration.
         """
-        # Ranks push alike: an age in one rank's transitions, times their number, is one in all's.
-        *total, age = self.ranks.sum([*rows.double().flatten().tolist(), sampled_age])
-        means = np.array(total).reshape(rows.shape) / self.ranks.num_ranks
+        total = np.array(self.ranks.sum(rows.double().flatten().tolist()))
+        means = total.reshape(rows.shape) / self.ranks.num_ranks
         if not np.isfinite(means).all():
             update, metric = np.argwhere(~np.isfinite(means))[0]
-            name = self.metric_names[metric]
+            name = UpdateMetrics._fields[metric]
             raise FloatingPointError(f"{name} is not finite at train_iter {first_iter + update}")
         self._warn_of_clipping(means)
         if self.is_due(first_iter):
-            averages = [*zip(self.metric_names, means.mean(0).tolist(), strict=True)]
+            averages = [*zip(UpdateMetrics._fields, means.mean(0).tolist(), strict=True)]
             table = {f"{name}_avg": value for name, value in averages[:NUM_TABLE_METRICS]}
             fields = {"cur_lr_avg": rate, **table}
             self.log.grid("learner", fields)
-            more = {**dict(averages[NUM_TABLE_METRICS:]), "sampled_age_envsteps": age}
-            self._write_scalars("learner", {**fields, **more})
+            self._write_scalars("learner", {**fields, **dict(averages[NUM_TABLE_METRICS:])})
+
+    def measured(self, fields: Mapping[str, float]) -> None:
+        """Report further numbers of the latest updates, averaged over ranks, to TensorBoard."""
+        totals = self.ranks.sum([*fields.values()])
+        means = [total / self.ranks.num_ranks for total in totals]
+        self._write_scalars("learner", dict(zip(fields, means, strict=True)))
 
     def is_due(self, first_iter: int) -> bool:
         """Return whether the updates since first_iter are the first or pass a multiple."""

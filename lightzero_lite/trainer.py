@@ -17,6 +17,7 @@ from lightzero_lite.counters import Counters
 from lightzero_lite.envs.vector import VectorEnv
 from lightzero_lite.evaluator import Evaluator, episode_lines, evaluator_fields
 from lightzero_lite.learner import Learner
+from lightzero_lite.metrics import Predictions, step_errors
 from lightzero_lite.monitoring import Monitor, NullMonitor
 from lightzero_lite.normalization import ObservationNormalizer, moments_of
 from lightzero_lite.predictor import Predictor
@@ -37,8 +38,9 @@ UPDATES_A_LOOK = 8  # updates between two joint looks at the signals, each of wh
 class Update(NamedTuple):
     """What the log needs of an update."""
 
-    metrics: torch.Tensor  # UpdateMetrics, flattened, on the learner's device
+    metrics: torch.Tensor  # [len(UpdateMetrics)], on the learner's device
     sampled_age: float  # mean, in transitions of this rank's buffer
+    predictions: Predictions
 
 
 class Trainer:
@@ -97,11 +99,7 @@ class Trainer:
         )
         if config.resume is not None:
             self.counters = self.files.restore(Path(config.resume))
-        self.report = Reporter(
-            ranks,
-            learner_freq=config.log.learner_freq,
-            num_unroll_steps=policy.num_unroll_steps,
-        )
+        self.report = Reporter(ranks, learner_freq=config.log.learner_freq)
         self.report.has_warned_of_clipping = self.counters.has_warned_of_clipping
 
     def run(self) -> None:
@@ -198,24 +196,38 @@ class Trainer:
 
     def _learn(self) -> None:
         """Take the planned updates and report their means."""
-        counters, updates = self.counters, list[Update]()
+        counters, rows, ages = self.counters, list[torch.Tensor](), list[float]()
         first_iter, rate = self.train_iter, self.learner.learning_rate
         while counters.pending_updates > 0:
-            if len(updates) % UPDATES_A_LOOK == 0 and self._agree_on_stop():
+            if len(rows) % UPDATES_A_LOOK == 0 and self._agree_on_stop():
                 break
-            updates.append(self._update())
+            update = self._update()
+            rows.append(update.metrics)
+            ages.append(update.sampled_age)
             counters.pending_updates -= 1
             counters.sampled += self.config.policy.batch_size
-        if updates:
+        if rows:
             with self.clock.counting(Part.LEARN):  # where a GPU's queue is waited for
-                rows = torch.stack([update.metrics for update in updates]).cpu()
-            age = sum(update.sampled_age for update in updates) / len(updates)
+                metrics = torch.stack(rows).cpu()
             report = self.report.at(train_iter=self.train_iter, envstep=counters.envstep)
-            report.learned(rows, first_iter, rate=rate, sampled_age=age)
+            report.learned(metrics, first_iter, rate)
             counters.has_warned_of_clipping = report.has_warned_of_clipping
             if report.is_due(first_iter):
-                rng = stream(self.config.seed, Role.MONITOR, self.ranks.rank, self.train_iter)
-                self.monitor.write(report.log, train_iter=self.train_iter, rng=rng)
+                self._look_closely(update.predictions, sampled_age=sum(ages) / len(ages))
+
+    def _look_closely(self, predictions: Predictions, *, sampled_age: float) -> None:
+        """Report how old samples are and how far off predictions; draw histograms."""
+        model = self.config.policy.model
+        errors = step_errors(
+            predictions,
+            value_scale=model.value_support_scale,
+            reward_scale=model.reward_support_scale,
+        )
+        # Ranks push alike: an age in one rank's transitions, times their number, is one in all's.
+        age = sampled_age * self.ranks.num_ranks
+        self.report.measured({"sampled_age_envsteps": age, **errors})
+        rng = stream(self.config.seed, Role.MONITOR, self.ranks.rank, self.train_iter)
+        self.monitor.write(self.report.log, train_iter=self.train_iter, rng=rng)
 
     def _update(self) -> Update:
         """Sample, update, and hand new priorities back."""
@@ -238,7 +250,7 @@ class Trainer:
         if result.priorities is not None:
             with self.clock.counting(Part.SAMPLE):
                 self.buffer.update_priorities(batch.episode_ids, batch.positions, result.priorities)
-        return Update(result.metrics, age)
+        return Update(result.metrics, age, result.predictions)
 
     def _evaluate(self) -> None:
         """Play greedy episodes; a strictly better mean return replaces ckpt_best."""

@@ -40,8 +40,15 @@ def test_a_timed_function_counts_for_its_part_and_answers(now: list[float]) -> N
         now[0] += 3
         return 2 * factor
 
-    assert clock.timed(Part.COLLECT_NETWORK, work)(21) == 42
-    assert clock.take()[Part.COLLECT_NETWORK] == 3
+    timed, seen = clock.timed(Part.COLLECT_NETWORK, work), list[Part]()
+    assert timed(21) == 42
+    seconds = clock.take()
+    assert (seconds[Part.COLLECT_NETWORK], seconds[Part.OTHER]) == (3, 0)
+    clock.marker = seen.append
+    assert timed(21) == 42
+    assert seen == [Part.COLLECT_NETWORK, Part.OTHER]
+    seconds = clock.take()
+    assert (seconds[Part.COLLECT_NETWORK], seconds[Part.OTHER]) == (3, 0)
 
 
 def test_a_part_ends_where_its_block_raises(now: list[float]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from lightzero_lite.learner import Learner
-from lightzero_lite.metrics import ERROR_STRIDE, metric_names
+from lightzero_lite.metrics import UpdateMetrics, step_errors
 from lightzero_lite.types import ReplayBatch
 from tests.builders import make_learner, part_of, random_batch, tiny_policy
 
@@ -23,7 +23,7 @@ EPSILON = 0.001
 def metrics(learner: Learner, batch: ReplayBatch) -> dict[str, float]:
     """Update once and return what was measured, by name."""
     values = learner.update(batch).metrics.tolist()
-    return dict(zip(metric_names(3), values, strict=True))
+    return dict(zip(UpdateMetrics._fields, values, strict=True))
 
 
 def weights(learner: Learner) -> dict[str, torch.Tensor]:
@@ -212,7 +212,7 @@ def test_value_targets_of_all_steps(bootstrap: str, norm_type: str) -> None:
         targets[b, k] = batch.value_prefix[b, k] + batch.bootstrap_discount[b, k] * value
     cross = [[-spread(z, 6) @ np.log(answer) for z in row] for row in targets]
     result = learner.update(batch)
-    measured = dict(zip(metric_names(3), result.metrics.tolist(), strict=True))
+    measured = dict(zip(UpdateMetrics._fields, result.metrics.tolist(), strict=True))
     assert measured["target_value"] == pytest.approx(targets[:, 0].mean(), abs=1e-4)
     assert measured["value_loss"] == pytest.approx(np.mean(np.sum(cross, axis=1) / 3), abs=1e-4)
     mean_atom = float(answer @ atoms)
@@ -224,8 +224,9 @@ def test_value_targets_of_all_steps(bootstrap: str, norm_type: str) -> None:
     assert result.priorities is not None
     assert result.priorities == pytest.approx(np.abs(predicted - targets[:, 0]), abs=1e-4)
     # Every step has the same answer, so its errors are those of the targets alone.
-    for k, error in enumerate(np.abs(predicted - targets[::ERROR_STRIDE]).mean(0)):
-        assert measured[f"value_error_k{k}"] == pytest.approx(error, abs=1e-4)
+    errors = step_errors(result.predictions, value_scale=6, reward_scale=4)
+    for k, error in enumerate(np.abs(predicted - targets).mean(0)):
+        assert errors[f"value_error_k{k}"] == pytest.approx(error, abs=1e-4)
 
 
 def test_priorities_are_only_given_where_they_are_used() -> None:

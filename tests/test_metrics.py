@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
-from lightzero_lite.metrics import ERROR_STRIDE, metric_names, step_errors, support_use
+from lightzero_lite.metrics import Predictions, step_errors, support_use
 from lightzero_lite.transforms import scale_value, two_hot
 
 
-def test_names_follow_the_unroll() -> None:
-    names = metric_names(2)
-    assert names[0] == "total_loss"
-    assert names[-5:] == [
-        "value_error_k0",
-        "value_error_k1",
-        "value_error_k2",
-        "reward_error_k1",
-        "reward_error_k2",
-    ]
-    assert len(set(names)) == len(names)
+def logits_of(said: torch.Tensor, scale: int) -> torch.Tensor:
+    """Return logits that decode to given numbers: the logarithm of a two-hot distribution."""
+    return two_hot(scale_value(said), scale).clamp_min(1e-30).log()
 
 
 def test_the_error_of_each_step_by_hand() -> None:
-    # Logits that decode to known values: the logarithm of a two-hot distribution.
-    said = torch.zeros(2 * ERROR_STRIDE, 3)
-    said[0], said[ERROR_STRIDE] = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([5.0, -6.0, 7.0])
-    logits = two_hot(scale_value(said), 5).clamp_min(1e-30).log()
-    target, mask = torch.zeros_like(said), torch.ones_like(said)
-    target[ERROR_STRIDE, 0], mask[ERROR_STRIDE, 1], mask[:, 2] = 2.0, 0.0, 0.0
-    logits[1] = math.nan  # between two chosen samples: not decoded
-    errors = step_errors(logits, target, mask, 5)
-    # (|1 - 0| + |5 - 2|) / 2; |2 - 0|, the other one is masked; all are masked.
-    assert errors.tolist() == pytest.approx([2.0, 2.0, 0.0], abs=1e-4)
+    value, reward = torch.tensor([[1.0, 2.0], [5.0, -6.0]]), torch.tensor([[3.0], [0.5]])
+    errors = step_errors(
+        Predictions(
+            value_logits=logits_of(value, 5),
+            reward_logits=logits_of(reward, 3),
+            value_target=torch.tensor([[0.0, 0.0], [2.0, 0.0]]),
+            reward_target=torch.zeros(2, 1),
+            value_mask=torch.tensor([[1.0, 1.0], [1.0, 0.0]]),
+            reward_mask=torch.zeros(2, 1),
+        ),
+        value_scale=5,
+        reward_scale=3,
+    )
+    assert list(errors) == ["value_error_k0", "value_error_k1", "reward_error_k1"]
+    # (|1 - 0| + |5 - 2|) / 2; |2 - 0|, the -6 does not count; no reward counts.
+    assert [*errors.values()] == pytest.approx([2.0, 2.0, 0.0], abs=1e-4)
 
 
 def test_the_use_of_the_supports_by_hand() -> None:

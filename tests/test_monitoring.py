@@ -31,7 +31,6 @@ from lightzero_lite.search import (
     simulation_depths,
     visit_entropy,
 )
-from lightzero_lite.search.tree import new_tree
 from lightzero_lite.train import build_trainer
 from lightzero_lite.trainer import Trainer
 from lightzero_lite.types import RecurrentOutput, RootOutput
@@ -50,10 +49,9 @@ def test_the_entropy_of_root_visits_by_hand() -> None:
 
 
 def test_the_depth_of_each_simulation_by_hand() -> None:
-    tree = new_tree(2, 4, 3)
     # Root 0: a chain 0-1-2-4 and node 3 beside it. Root 1: four children of the root.
-    tree.nodes["parent"] = [[-1, 0, 1, 0, 2], [-1, 0, 0, 0, 0]]
-    assert simulation_depths(tree).tolist() == [[1, 2, 1, 3], [1, 1, 1, 1]]
+    parents = np.array([[-1, 0, 1, 0, 2], [-1, 0, 0, 0, 0]], np.int32)
+    assert simulation_depths(parents).tolist() == [[1, 2, 1, 3], [1, 1, 1, 1]]
 
 
 @pytest.mark.parametrize("search", [muzero_policy, gumbel_muzero_policy])
@@ -68,7 +66,8 @@ def test_a_search_with_one_action_goes_one_deeper_each_time(search: object) -> N
         rng=np.random.default_rng(0),
         trees=trees,
     )
-    assert simulation_depths(trees.get(2, 5, 1)).tolist() == [[1, 2, 3, 4, 5]] * 2
+    parents = trees.get(2, 5, 1).nodes["parent"]
+    assert simulation_depths(parents).tolist() == [[1, 2, 3, 4, 5]] * 2
 
 
 def test_priorities_are_those_that_were_set() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightzero_lite.search.tree import ROOT, Float64Array, Tree
+from lightzero_lite.search.tree import ROOT, Float64Array
 from lightzero_lite.types import Int32Array
 
 
@@ -19,12 +19,13 @@ def visit_entropy(visit_counts: Int32Array) -> Float64Array:
     return entropy
 
 
-def simulation_depths(tree: Tree) -> Int32Array:
+def simulation_depths(parents: Int32Array) -> Int32Array:
     """Return how many actions each simulation took from its root, `[B, num_simulations]`.
 
-    Simulation i added node i + 1, whose parent an earlier simulation added.
+    Args:
+        parents: `[B, N]`, parent of each node. Simulation i added node i + 1, whose parent an
+            earlier simulation added.
     """
-    parents = tree.nodes["parent"]
     roots = np.arange(len(parents))
     depths = np.zeros(parents.shape, np.int32)
     for node in range(ROOT + 1, parents.shape[1]):
