@@ -31,6 +31,7 @@ from lightzero_lite.runtime.seeding import Role, integer_seed, stream
 from lightzero_lite.runtime.signals import StopRequest
 from lightzero_lite.saving import RunFiles
 from lightzero_lite.search import TreeCache
+from lightzero_lite.types import ReplayBatch
 
 UPDATES_A_LOOK = 8  # updates between two joint looks at the signals, each of which is a collective
 
@@ -39,7 +40,7 @@ class Update(NamedTuple):
     """What the log needs of an update."""
 
     metrics: torch.Tensor  # [len(UpdateMetrics)], on the learner's device
-    sampled_age: float  # mean, in transitions of this rank's buffer
+    batch: ReplayBatch
     predictions: Predictions
 
 
@@ -196,14 +197,13 @@ class Trainer:
 
     def _learn(self) -> None:
         """Take the planned updates and report their means."""
-        counters, rows, ages = self.counters, list[torch.Tensor](), list[float]()
+        counters, rows = self.counters, list[torch.Tensor]()
         first_iter, rate = self.train_iter, self.learner.learning_rate
         while counters.pending_updates > 0:
             if len(rows) % UPDATES_A_LOOK == 0 and self._agree_on_stop():
                 break
             update = self._update()
             rows.append(update.metrics)
-            ages.append(update.sampled_age)
             counters.pending_updates -= 1
             counters.sampled += self.config.policy.batch_size
         if rows:
@@ -213,18 +213,19 @@ class Trainer:
             report.learned(metrics, first_iter, rate)
             counters.has_warned_of_clipping = report.has_warned_of_clipping
             if report.is_due(first_iter):
-                self._look_closely(update.predictions, sampled_age=sum(ages) / len(ages))
+                self._look_closely(update)
 
-    def _look_closely(self, predictions: Predictions, *, sampled_age: float) -> None:
-        """Report how old samples are and how far off predictions; draw histograms."""
-        model = self.config.policy.model
+    def _look_closely(self, update: Update) -> None:
+        """Report how old its samples were and how far off its predictions; draw histograms."""
+        model, batch = self.config.policy.model, update.batch
         errors = step_errors(
-            predictions,
+            update.predictions,
             value_scale=model.value_support_scale,
             reward_scale=model.reward_support_scale,
         )
+        age = float(self.buffer.ages(batch.episode_ids, batch.positions).mean())
         # Ranks push alike: an age in one rank's transitions, times their number, is one in all's.
-        age = sampled_age * self.ranks.num_ranks
+        age *= self.ranks.num_ranks
         self.report.measured({"sampled_age_envsteps": age, **errors})
         rng = stream(self.config.seed, Role.MONITOR, self.ranks.rank, self.train_iter)
         self.monitor.write(self.report.log, train_iter=self.train_iter, rng=rng)
@@ -239,7 +240,6 @@ class Trainer:
         with self.clock.counting(Part.SAMPLE):
             stored = self.buffer.sample(size, rng, priority_beta=beta)
             batch = self.normalizer.normalize_batch(stored)
-            age = float(self.buffer.ages(batch.episode_ids, batch.positions).mean())
         if policy.reanalyze_ratio > 0:
             with self.clock.counting(Part.REANALYZE):
                 batch = self.reanalyzer.refresh(
@@ -250,7 +250,7 @@ class Trainer:
         if result.priorities is not None:
             with self.clock.counting(Part.SAMPLE):
                 self.buffer.update_priorities(batch.episode_ids, batch.positions, result.priorities)
-        return Update(result.metrics, age, result.predictions)
+        return Update(result.metrics, batch, result.predictions)
 
     def _evaluate(self) -> None:
         """Play greedy episodes; a strictly better mean return replaces ckpt_best."""

@@ -218,6 +218,13 @@ def test_every_curve_rises_in_steps_over_a_resume(watched: tuple[Path, Trainer, 
         assert seen == sorted(set(seen)), tag
 
 
+def test_the_age_of_samples_lies_within_the_buffer(watched: tuple[Path, Trainer, str]) -> None:
+    run, _, _ = watched
+    ages = [event.value for event in readers(run)[0].Scalars("learner_step/sampled_age_envsteps")]
+    assert len(ages) == 2  # tables at 56 and 112 env steps; priorities draw unevenly
+    assert all(0.2 * n < age < 0.8 * n for n, age in zip((56, 112), ages, strict=True))
+
+
 def test_a_cycle_is_shared_out_whole(watched: tuple[Path, Trainer, str]) -> None:
     run, _, _ = watched
     first, _ = readers(run)
