@@ -200,16 +200,17 @@ def bench_collect(args: argparse.Namespace, num_envs: int, model: MuZeroModelMLP
     device = torch.device(args.device)
     predictor = Predictor(model.shape, num_simulations=args.simulations, device=device)
     predictor.load(model)
-    observations = np.stack([envs.reset(i, seed=i).observation for i in range(num_envs)])
+    indices = range(num_envs)
+    observations = np.stack([one.observation for one in envs.reset_all(indices, indices)])
 
     def run(network: Stopwatch, steps: int = args.repeats) -> None:
         initial, recurrent_fn = predictor.initial, predictor.recurrent_fn
         move = search_move(args, network.wrap(initial), network.wrap(recurrent_fn))
         for _ in range(steps):
-            for i, action in enumerate(move(observations).action.tolist()):
-                result = envs.step(i, action)
-                is_over = result.is_terminated or result.is_truncated
-                start = envs.reset(i, seed=i) if is_over else result
+            results = envs.step_all(indices, move(observations).action)
+            observations[:] = [result.observation for result in results]
+            over = [i for i in indices if results[i].is_terminated or results[i].is_truncated]
+            for i, start in zip(over, envs.reset_all(over, over), strict=True):
                 observations[i] = start.observation
 
     run(Stopwatch(), steps=3)
