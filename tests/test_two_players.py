@@ -325,6 +325,15 @@ def test_recipes_of_the_games(name: str) -> None:
     assert config.env.opponents
 
 
+@pytest.mark.learning
+def test_tic_tac_toe_is_learned_until_no_game_is_lost(tmp_path: Path) -> None:
+    """About 2,500 updates, two minutes on a core of one's own (docs/experiments.md)."""
+    overrides = ["env=tictactoe", "policy=gumbel_muzero", f"exp_name={tmp_path / 'run'}"]
+    trainer = build_trainer(overrides, Ranks())
+    trainer.run()
+    assert trainer.counters.last_return == 0  # of 200 games against the perfect player
+
+
 @pytest.mark.distributed
 def test_two_ranks_train_a_game_and_count_both_seats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
