@@ -103,10 +103,11 @@ def test_the_buffer_stores_what_came_and_the_learner_gets_it_normalised(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches: list[ReplayBatch] = []
+    learn = trainer.learner.update
 
     def update(batch: ReplayBatch) -> UpdateResult:
         batches.append(batch)
-        return UpdateResult(torch.zeros(1), None)
+        return learn(batch)
 
     monkeypatch.setattr(trainer.learner, "update", update)
     trainer._collect()

@@ -210,8 +210,8 @@ BAD: dict[str, Any] = {
         "but must be Discrete"
     ),
     "env=pong": (
-        "error: env=pong is none of acrobot, cartpole, connect_four, gymnasium, lunarlander, "
-        "mountaincar, tictactoe"
+        "error: env=pong is none of acrobot, cartpole, connect_four, frozenlake, gymnasium, "
+        "lunarlander, minigrid, mountaincar, tictactoe"
     ),
 }
 
