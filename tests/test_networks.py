@@ -150,3 +150,36 @@ def test_predictor_equals_the_model(norm_type: str, residual: bool, batch: int) 
         np.testing.assert_allclose(
             answer.reward, transforms.expected_value(reward, 10), atol=1e-3, rtol=1e-3
         )
+
+
+def leave_numpy_to_the_cpu(predictor: Predictor, batch: int) -> None:
+    """Let a predictor on a CPU take the way of a GPU: torch alone, no kernels."""
+    buffers = predictor.buffers[batch]
+    buffers.latent_array = None
+    for work in (buffers.first, buffers.transition, buffers.trunk, buffers.features, buffers.heads):
+        work.array = None
+
+
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("norm_type", ["BN", "LN", "none"])
+def test_the_way_of_a_gpu_answers_as_that_of_the_cpu(norm_type: str, residual: bool) -> None:
+    batch, rng = 5, np.random.default_rng(0)
+    shape = NetworkShape(**{**vars(lightzero_shape(residual=residual)), "norm_type": norm_type})
+    model = random_model(shape)
+    with_kernels, with_torch = (
+        Predictor(shape, num_simulations=3, device=torch.device("cpu")) for _ in range(2)
+    )
+    with_torch.initial(np.zeros((batch, 4), dtype=np.float32))
+    leave_numpy_to_the_cpu(with_torch, batch)
+    observations = rng.normal(size=(batch, 4)).astype(np.float32)
+    answers = []
+    for predictor in (with_kernels, with_torch):
+        predictor.load(model)
+        answers.append([*predictor.initial(observations)])
+    for new_node in (1, 2, 3):
+        parent = rng.integers(0, new_node, batch).astype(np.int32)
+        action = rng.integers(0, 2, batch).astype(np.int32)
+        for predictor, answer in zip((with_kernels, with_torch), answers, strict=True):
+            answer += [x.copy() for x in predictor.recurrent_fn(parent, action, new_node)]
+    for ours, theirs in zip(*answers, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=1e-4)
