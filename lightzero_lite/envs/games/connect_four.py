@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from lightzero_lite.envs.games.pictures import board_picture, board_text
+from lightzero_lite.envs.games.pictures import rendered
 
 ROWS, COLUMNS = 6, 7
 # Bit of each cell, the top row first.
@@ -96,11 +96,7 @@ class ConnectFour(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     def render(self) -> Any:
         """Return the board as text or as a picture, the first player's stones X or red."""
-        stones = self._cells(self.own) + 2 * self._cells(self.other)
-        if self.own.bit_count() != self.other.bit_count():  # the second player's turn
-            stones = np.where(stones > 0, 3 - stones, 0)
-        board = stones.astype(np.int8)
-        return board_picture(board) if self.render_mode == "rgb_array" else board_text(board)
+        return rendered(self._cells(self.own), self._cells(self.other), self.render_mode)
 
     def _observation(self) -> NDArray[np.float32]:
         cells = np.stack([self._cells(self.own), self._cells(self.other)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,22 @@ STONE = 26  # pixels of a stone's radius
 MARKS = ".XO"  # empty, first player's, second player's
 COLOURS = np.array([[236, 236, 236], [200, 60, 50], [40, 90, 190]], np.uint8)
 BOARD = np.array([90, 100, 110], np.uint8)
+
+
+def rendered(own: NDArray[np.int64], other: NDArray[np.int64], render_mode: str | None) -> Any:
+    """Return a board as `board_picture`, or else as `board_text`.
+
+    Args:
+        own: `[rows, columns]`, 1 where a stone of the player to move stands.
+        other: The same of the other player, who has as many stones or, as the first player, one
+            more.
+        render_mode: "rgb_array" for a picture.
+    """
+    stones = own + 2 * other
+    if own.sum() != other.sum():  # the second player's turn
+        stones = np.where(stones > 0, 3 - stones, 0)
+    board = stones.astype(np.int8)
+    return board_picture(board) if render_mode == "rgb_array" else board_text(board)
 
 
 def board_text(stones: NDArray[np.int8]) -> str:

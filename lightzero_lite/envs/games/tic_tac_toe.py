@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from lightzero_lite.envs.games.pictures import board_picture, board_text
+from lightzero_lite.envs.games.pictures import rendered
 
 ALL_CELLS = 0b111_111_111
 LINES = (
@@ -87,11 +87,8 @@ class TicTacToe(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     def render(self) -> Any:
         """Return the board as text or as a picture, the first player's stones X or red."""
-        stones = self._cells(self.own).astype(np.int8) + 2 * self._cells(self.other)
-        if self.own.bit_count() != self.other.bit_count():  # the second player's turn
-            stones = np.where(stones > 0, 3 - stones, 0)
-        board = stones.reshape(3, 3).astype(np.int8)
-        return board_picture(board) if self.render_mode == "rgb_array" else board_text(board)
+        own, other = (self._cells(stones).reshape(3, 3) for stones in (self.own, self.other))
+        return rendered(own, other, self.render_mode)
 
     def _observation(self) -> NDArray[np.float32]:
         cells = [self._cells(self.own), self._cells(self.other)]
