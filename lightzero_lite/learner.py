@@ -140,7 +140,8 @@ class Learner:
         self._set_learning_rate()
         observations, actions = self._to_device(batch.observations), self._to_device(batch.actions)
         target_value = self._value_targets(batch)
-        targets, support = self._targets(batch, target_value)
+        rewards = self._to_device(batch.rewards)
+        targets, support = self._targets(batch, target_value, rewards)
         self.unrolled.train()
         terms, value_logits, reward_logits = self.unrolled(observations, actions.long(), targets)
         self.optimizer.zero_grad(set_to_none=True)
@@ -175,7 +176,7 @@ class Learner:
             value_logits,
             reward_logits,
             target_value,
-            self._to_device(batch.rewards),
+            rewards,
             targets.value_mask,
             targets.reward_mask,
         )
@@ -248,11 +249,13 @@ class Learner:
         return values.view(inputs.shape[:2])
 
     @torch.no_grad()
-    def _targets(self, batch: ReplayBatch, target_value: Tensor) -> tuple[LossTargets, SupportUse]:
+    def _targets(
+        self, batch: ReplayBatch, target_value: Tensor, rewards: Tensor
+    ) -> tuple[LossTargets, SupportUse]:
         """Return the targets, and how they fill the supports."""
         model = self.policy.model
         value = transforms.scale_value(target_value)
-        reward = transforms.scale_value(self._to_device(batch.rewards))
+        reward = transforms.scale_value(rewards)
         value_mask = self._to_device(batch.value_mask)
         reward_mask = self._to_device(batch.reward_mask)
         support = support_use(
