@@ -14,12 +14,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lightzero_lite.building import network_shape
+from lightzero_lite.building import network_shape, replay_buffer
 from lightzero_lite.config import Config, load_config
 from lightzero_lite.envs.factory import EnvShape
 from lightzero_lite.learner import Learner
@@ -45,16 +46,8 @@ BLOCK = 5  # updates timed together
 
 def filled_buffer(config: Config, rng: np.random.Generator) -> ReplayBuffer:
     """Return a buffer of 50 episodes of 200 random steps."""
-    policy = config.policy
-    buffer = ReplayBuffer(
-        size=10_000,
-        observation_shape=(CARTPOLE.observation_dim,),
-        num_actions=CARTPOLE.action_num,
-        td_steps=policy.td_steps,
-        num_unroll_steps=policy.num_unroll_steps,
-        discount=policy.discount_factor,
-        use_priority=policy.use_priority,
-    )
+    policy = replace(config.policy, replay_buffer_size=10_000)
+    buffer = replay_buffer(policy, network_shape(policy, CARTPOLE), Ranks())
     for _ in range(50):
         ones = np.ones(200, np.float32)
         buffer.push(

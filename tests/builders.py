@@ -14,11 +14,24 @@ from lightzero_lite.building import network_shape
 from lightzero_lite.config import ModelConfig, PolicyConfig
 from lightzero_lite.envs.factory import EnvShape
 from lightzero_lite.learner import Learner
+from lightzero_lite.replay import ReplayBuffer
 from lightzero_lite.runtime.distributed import Ranks
 from lightzero_lite.types import ReplayBatch
 
 T = TypeVar("T")
 OBSERVATION_DIM, ACTION_NUM = 3, 2
+
+
+def small_buffer() -> ReplayBuffer:
+    """Return an empty buffer for observations of two numbers and three actions."""
+    return ReplayBuffer(
+        size=1000,
+        observation_shape=(2,),
+        num_actions=3,
+        td_steps=2,
+        num_unroll_steps=3,
+        discount=0.9,
+    )
 
 
 def tiny_policy(*, norm_type: str = "LN", **changes: Any) -> PolicyConfig:

@@ -16,11 +16,10 @@ from lightzero_lite.evaluator import Evaluator
 from lightzero_lite.networks import MuZeroModelMLP
 from lightzero_lite.predictor import Predictor
 from lightzero_lite.reanalyzer import Reanalyzer
-from lightzero_lite.replay import ReplayBuffer
 from lightzero_lite.runtime.distributed import Ranks
 from lightzero_lite.search import TreeCache
 from lightzero_lite.types import BoolArray, Episode, Float32Array, UserError
-from tests.builders import tiny_policy
+from tests.builders import small_buffer, tiny_policy
 from tests.fake_envs import Masked, mask_of
 
 NAMES = ["Masked-v0", "MaskedObservation-v0"]
@@ -160,14 +159,7 @@ def test_evaluations_play_legal_actions_only(kind: str, name: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_reanalyzed_targets_honour_the_masks(kind: str) -> None:
     policy = tiny_policy(type=kind, num_simulations=6)
-    buffer = ReplayBuffer(
-        size=1000,
-        observation_shape=(2,),
-        num_actions=3,
-        td_steps=2,
-        num_unroll_steps=3,
-        discount=0.9,
-    )
+    buffer = small_buffer()
     for episode in collect(kind):
         buffer.push(episode)
     batch = buffer.sample(8, np.random.default_rng(0))

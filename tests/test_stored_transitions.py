@@ -13,7 +13,7 @@ from lightzero_lite.envs.vector import VectorEnv
 from lightzero_lite.replay import ReplayBuffer
 from lightzero_lite.runtime.distributed import Ranks, share
 from tests import fake_search
-from tests.builders import on_ranks
+from tests.builders import on_ranks, small_buffer
 from tests.fake_envs import Counter, Step
 
 NUM_ENVS, NUM_EPISODES, NUM_PHASES = 5, 7, 3
@@ -28,14 +28,7 @@ def play_and_store(ranks: Ranks, *, shortest: int, longest: int) -> tuple[Replay
     envs = VectorEnv(env, share(NUM_ENVS, ranks.rank, ranks.num_ranks))
     predictor = cast(Any, fake_search.FakePredictor())
     collector = Collector(Config(env=env), envs, predictor, ranks)
-    buffer = ReplayBuffer(
-        size=1000,
-        observation_shape=(2,),
-        num_actions=3,
-        td_steps=2,
-        num_unroll_steps=3,
-        discount=0.9,
-    )
+    buffer = small_buffer()
     for number in range(NUM_PHASES):
         phase = CollectPhase(
             number=number,
