@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lightzero_lite import transforms
 from lightzero_lite.config import PolicyConfig
+from lightzero_lite.gradients import clip_norm, flat_gradients
 from lightzero_lite.losses import (
     LossTargets,
     LossTerms,
@@ -115,6 +116,7 @@ class Learner:
         )
         scale = policy.dynamics_gradient_scale
         self.unrolled: nn.Module = UnrolledModel(self.model, weights, scale)
+        self.gradients = flat_gradients(self.model)
         self.train_iter = 0
 
     @cached_property
@@ -142,11 +144,10 @@ class Learner:
         target_value = self._value_targets(batch)
         rewards = self._to_device(batch.rewards)
         targets, support = self._targets(batch, target_value, rewards)
-        self.unrolled.train()
         terms, value_logits, reward_logits = self.unrolled(observations, actions.long(), targets)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.gradients.zero_()
         terms.total.backward()
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.policy.grad_clip_value)
+        norm = clip_norm(self.gradients, self.policy.grad_clip_value)
         self.optimizer.step()
         self._average_buffers()
         self.train_iter += 1

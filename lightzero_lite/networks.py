@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 NormType = Literal["BN", "LN", "none"]
 
@@ -103,7 +102,8 @@ class DynamicsNetworkMLP(nn.Module):
 
     def forward(self, latent: Tensor, action: Tensor) -> Tensor:
         """Return the next latent state."""
-        one_hot = functional.one_hot(action, self.action_num).to(latent.dtype)
+        # functional.one_hot would first look for the smallest and the largest action, and wait.
+        one_hot = latent.new_zeros(len(action), self.action_num).scatter_(1, action[:, None], 1.0)
         encoding = torch.cat([latent, one_hot], dim=1)
         if self.is_residual:
             next_latent: Tensor = latent + self.fc_dynamics_1(encoding)

@@ -42,6 +42,7 @@ FLOORS = {
     "runtime/schedules.py": 0,
     "runtime/seeding.py": 0,
     "networks.py": 1,
+    "gradients.py": 0,
     "normalization.py": 1,
     "reference.py": 1,
     "predictor_kernels.py": 1,
