@@ -2,8 +2,10 @@
 
     python scripts/check_run_folder.py cartpole_muzero_seed0 --solved 475
 
-Prints one line a problem and exits 1, or says what was checked. It reads the folder as a stranger
-would: nothing here comes from lightzero_lite.
+Prints one line a problem and exits 1, or says what was checked. A run that was resumed may have
+several events files, need not begin at iteration 0, and may owe its best score to evaluations that
+its logs no longer hold. It reads the folder as a stranger would: nothing here comes from
+lightzero_lite.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ EVALUATOR_FIELDS = (
 )
 BUFFER_FIELDS = ("current_have", "episode_count", "pushed_in", "removed", "sampled_out")
 LEARNER_FIELDS = ("cur_lr_avg", "total_loss_avg")
-CHECKPOINT_KEYS = ("model", "target_model", "optimizer", "last_iter", "last_step")
+CHECKPOINT_KEYS = ("model", "target_model", "optimizer", "last_iter", "last_step", "saved_at")
+BEST = "ckpt_best.pth.tar"
 HPARAMS_START = "_hparams_/session_start_info"
 CHANNELS = ("buffer", "collector", "evaluator", "learner")
 EPISODE_LINE = re.compile(
@@ -72,10 +75,13 @@ def problems(folder: Path, *, solved: float | None = None) -> Iterator[str]:
     """Yield one line for each way in which a run folder is not as documented.
 
     Args:
-        folder: A run that started afresh and has ended.
+        folder: A run that has ended.
         solved: The mean return that an evaluation must have reached; None: any.
     """
-    yield from _tree_problems(folder)
+    configs, unreadable = _configs(folder)
+    yield from unreadable
+    is_resumed = any(config["resume"] is not None for config in configs)
+    yield from _tree_problems(folder, is_resumed=is_resumed)
     paths = {name: folder / "log" / name / f"{name}_logger.txt" for name in CHANNELS}
     texts = {name: path.read_text() for name, path in paths.items() if path.is_file()}
     for name, fields in (
@@ -91,8 +97,12 @@ def problems(folder: Path, *, solved: float | None = None) -> Iterator[str]:
     if not EPISODE_LINE.search(texts.get("evaluator", "")):
         yield "evaluator: no line of a finished episode"
     yield from _event_problems(folder)
-    yield from _config_problems(folder)
-    yield from _checkpoint_problems(folder, row_tables(texts.get("evaluator", "")), solved)
+    tables = row_tables(texts.get("evaluator", ""))
+    scores = [float(table["reward_mean"]) for table in tables if "reward_mean" in table]
+    states, broken = _checkpoints(folder)
+    yield from broken
+    if states and scores:
+        yield from _score_problems(states, max(scores), solved, is_resumed=is_resumed)
 
 
 def row_tables(text: str) -> list[dict[str, str]]:
@@ -113,12 +123,13 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-def _tree_problems(folder: Path) -> Iterator[str]:
+def _tree_problems(folder: Path, *, is_resumed: bool) -> Iterator[str]:
     """Compare the files, and the folders, with the documented tree."""
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     folders = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_dir()}
-    wanted = {"ckpt/ckpt_best.pth.tar", "ckpt/iteration_0.pth.tar"}
-    wanted |= {"total_config.py", "formatted_total_config.py"}
+    first = "ckpt/iteration_0.pth.tar"
+    wanted = {"ckpt/ckpt_best.pth.tar", "total_config.py", "formatted_total_config.py"}
+    wanted |= set() if is_resumed else {first}
     wanted |= {f"log/{name}/{name}_logger.txt" for name in CHANNELS}
     iterations = {name for name in found if re.fullmatch(r"ckpt/iteration_\d+\.pth\.tar", name)}
     buffers = {n for n in found if re.fullmatch(r"ckpt/replay_buffer_\d+_\d+\.pth\.tar", n)}
@@ -130,7 +141,7 @@ def _tree_problems(folder: Path) -> Iterator[str]:
     usual = {"ckpt", "log", "log/serial", *(f"log/{name}" for name in CHANNELS)}
     extra = folders - usual - ({"log/profile"} if traces else set())
     yield from (f"unexpected folder: {name}" for name in sorted(extra))
-    if len(events) != 1:
+    if not events or (len(events) > 1 and not is_resumed):
         yield f"log/serial holds {len(events)} events files instead of one"
 
 
@@ -156,65 +167,75 @@ def _is_number_or_list(text: str) -> bool:
 
 
 def _event_problems(folder: Path) -> Iterator[str]:
-    """Read TensorBoard's file with TensorBoard's reader: all channels, no step twice or back."""
-    for path in (folder / "log" / "serial").glob("events.out.tfevents.*"):
+    """Read TensorBoard's files with TensorBoard's reader: all channels, no step twice or back."""
+    steps, has_hyperparameters = dict[str, list[int]](), False
+    # Named by the time of their start, so that this is the order in which they were written.
+    for path in sorted((folder / "log" / "serial").glob("events.out.tfevents.*")):
         reader = EventAccumulator(str(path), size_guidance={"scalars": 0})
         reader.Reload()
-        tags = reader.Tags()["scalars"]
-        if HPARAMS_START not in reader.summary_metadata:
-            yield "events: no hyperparameters"
-        channels = (*CHANNELS, "cycle")
-        for axis in (f"{name}_{counter}/" for name in channels for counter in ("iter", "step")):
-            if not any(tag.startswith(axis) for tag in tags):
-                yield f"events: no tag {axis}*"
-        for tag in tags:
-            steps = [event.step for event in reader.Scalars(tag)]
-            if steps != sorted(set(steps)):
-                yield f"events: the steps of {tag} do not rise"
+        has_hyperparameters |= HPARAMS_START in reader.summary_metadata
+        for tag in reader.Tags()["scalars"]:
+            steps.setdefault(tag, []).extend(event.step for event in reader.Scalars(tag))
+    if not has_hyperparameters:
+        yield "events: no hyperparameters"
+    channels = (*CHANNELS, "cycle")
+    for axis in (f"{name}_{counter}/" for name in channels for counter in ("iter", "step")):
+        if not any(tag.startswith(axis) for tag in steps):
+            yield f"events: no tag {axis}*"
+    for tag, seen in steps.items():
+        if seen != sorted(set(seen)):
+            yield f"events: the steps of {tag} do not rise"
 
 
-def _config_problems(folder: Path) -> Iterator[str]:
-    """Run both configuration files without any package, and compare them."""
-    configs = []
+def _configs(folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Run both configuration files without any package; return what they say, and problems."""
+    configs, found = [], []
     for name in ("total_config.py", "formatted_total_config.py"):
         if not (folder / name).is_file():
             continue
         command = [sys.executable, "-I", "-S", str(folder / name)]
         if subprocess.run(command, capture_output=True, check=False, timeout=60).returncode:
-            yield f"{name} does not run in a bare Python"
+            found.append(f"{name} does not run in a bare Python")
             continue
         configs.append(runpy.run_path(str(folder / name)).get("exp_config"))
-    if len(configs) == 2 and (configs[0] != configs[1] or not isinstance(configs[0], dict)):
-        yield "total_config.py and formatted_total_config.py differ"
+    good = [config for config in configs if isinstance(config, dict) and "resume" in config]
+    if len(configs) == 2 and (configs[0] != configs[1] or len(good) < 2):
+        found.append("total_config.py and formatted_total_config.py differ")
+    return good, found
 
 
-def _checkpoint_problems(
-    folder: Path, evaluations: list[dict[str, str]], solved: float | None
-) -> Iterator[str]:
-    """Load every checkpoint with torch.load's defaults, and compare the best score with the log."""
-    last: dict[str, Any] = {"last_iter": -1}
+def _checkpoints(folder: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Load every checkpoint with torch.load's defaults; return the good ones, and problems."""
+    states, found = dict[str, dict[str, Any]](), list[str]()
     for path in sorted((folder / "ckpt").glob("[ci]*.pth.tar")):
         try:
             state = torch.load(path)
         except Exception as error:  # whatever a broken file raises is the finding
-            yield f"{path.name} does not load: {type(error).__name__}"
+            found.append(f"{path.name} does not load: {type(error).__name__}")
             continue
         missing = [key for key in CHECKPOINT_KEYS if key not in state]
         if missing:
-            yield f"{path.name} lacks {', '.join(missing)}"
+            found.append(f"{path.name} lacks {', '.join(missing)}")
             continue
         name = f"iteration_{state['last_iter']}.pth.tar"
-        if path.name not in (name, "ckpt_best.pth.tar"):
-            yield f"{path.name} holds {name}"
-        last = max(last, state, key=lambda one: one["last_iter"])
-    scores = [float(table["reward_mean"]) for table in evaluations if "reward_mean" in table]
-    if not scores or last["last_iter"] < 0:
-        return
-    best = last["counters"]["best_score"]
-    if best != max(scores):
-        yield f"the last checkpoint's best score is {best}, but the log's is {max(scores)}"
-    if solved is not None and max(scores) < solved:
-        yield f"the best mean return is {max(scores)}, below {solved}"
+        if path.name not in (name, BEST):
+            found.append(f"{path.name} holds {name}")
+        states[path.name] = state
+    return states, found
+
+
+def _score_problems(
+    states: dict[str, dict[str, Any]], logged: float, solved: float | None, *, is_resumed: bool
+) -> Iterator[str]:
+    """Compare the best score of the newest checkpoint with the log and with ckpt_best."""
+    newest = max(states.values(), key=lambda state: state["saved_at"])
+    best = newest["counters"]["best_score"]
+    if best < logged or (best > logged and not is_resumed):
+        yield f"the last checkpoint's best score is {best}, but the log's is {logged}"
+    if BEST in states and (own := states[BEST]["counters"]["best_score"]) != best:
+        yield f"the last checkpoint's best score is {best}, but {BEST} has {own}"
+    if solved is not None and best < solved:
+        yield f"the best mean return is {best}, below {solved}"
 
 
 def main() -> int:

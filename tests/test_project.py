@@ -358,12 +358,14 @@ def test_the_readme_is_short_and_its_links_lead_somewhere():
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train a few updates in this process, and return the run folder."""
-    folder = tmp_path_factory.mktemp("project") / "run"
+    return train_into(tmp_path_factory.mktemp("project") / "run", "max_env_step=120")
+
+
+def train_into(folder: Path, *overrides: str) -> Path:
     small = ["policy.num_simulations=2", "policy.batch_size=8", "policy.use_priority=true"]
-    ends = ["max_env_step=120", "env.n_evaluator_episode=2", "policy.n_episode=2"]
-    build_trainer(
-        ["env=cartpole", f"exp_name={folder}", "device=cpu", *small, *ends], Ranks()
-    ).run()
+    few = ["env.n_evaluator_episode=2", "policy.n_episode=2"]
+    command = ["env=cartpole", f"exp_name={folder}", "device=cpu", *small, *few, *overrides]
+    build_trainer(command, Ranks()).run()
     return folder
 
 
@@ -421,6 +423,33 @@ def test_the_check_finds_what_is_wrong(run_folder, tmp_path, damage, finding):
     copy = shutil.copytree(run_folder, tmp_path / "run")
     damage(copy)
     assert any(problem.startswith(finding) for problem in CHECKER["problems"](copy))
+
+
+def test_resumed_runs_pass_the_check_and_their_faults_do_not(run_folder, tmp_path):
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    train_into(run, "max_env_step=160", "resume=auto")
+    events = sorted((run / "log" / "serial").iterdir())
+    assert len(events) == 2
+    # Set back to the first checkpoint: the logs lose the evaluation that ckpt_best is from.
+    path = run / "ckpt" / "ckpt_best.pth.tar"
+    best = torch.load(path)
+    best["counters"]["best_score"] = 400.0
+    torch.save(best, path)
+    train_into(run, "max_env_step=20", f"resume={run / 'ckpt/iteration_0.pth.tar'}")
+    assert list(CHECKER["problems"](run, solved=400)) == []
+    best["counters"]["best_score"] = 300.0
+    torch.save(best, path)
+    shutil.copyfile(events[0], events[0].with_suffix(".1"))
+    found = "\n".join(CHECKER["problems"](run))
+    assert "but ckpt_best.pth.tar has 300.0" in found
+    assert "the steps of evaluator_iter/reward_mean do not rise" in found
+
+
+def test_a_run_that_goes_on_in_a_new_folder_passes_the_check(run_folder, tmp_path):
+    newest = max(run_folder.glob("ckpt/iteration_*"), key=lambda path: path.stat().st_mtime)
+    run = train_into(tmp_path / "run", f"resume={newest}", "max_env_step=200")
+    assert not (run / "ckpt" / "iteration_0.pth.tar").exists()
+    assert list(CHECKER["problems"](run)) == []
 
 
 def test_the_check_wants_the_stated_return(run_folder):
