@@ -17,14 +17,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 TRAIN = Path(__file__).resolve().parents[1] / "train.py"
 ADDRESSES = ("10.213.0.1", "10.213.0.2")
 SKIPPED = 77
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def why_not() -> str | None:
@@ -57,30 +59,29 @@ def two_hosts() -> Iterator[list[str]]:
     try:
         for host in hosts:
             ip("netns", "add", host)
-        ip(
-            "link",
-            "add",
-            plugs[0],
-            "netns",
-            hosts[0],
-            "type",
-            "veth",
-            "peer",
-            plugs[1],
-            "netns",
-            hosts[1],
-        )
+        cable = ["link", "add", plugs[0], "netns", hosts[0], "type", "veth"]
+        ip(*cable, "peer", plugs[1], "netns", hosts[1])
         for host, plug, address in zip(hosts, plugs, ADDRESSES, strict=True):
             ip("-n", host, "address", "add", f"{address}/24", "dev", plug)
             for device in ("lo", plug):
                 ip("-n", host, "link", "set", device, "up")
         yield hosts
     finally:
+        for number in SIGNALS:  # a second Ctrl-C must not leave half of it
+            signal.signal(number, signal.SIG_IGN)
         for host in hosts:
-            found = subprocess.run(["ip", "netns", "pids", host], capture_output=True, text=True)
-            for pid in found.stdout.split():
-                os.kill(int(pid), signal.SIGKILL)
+            while pids := pids_of(host):  # again, for what a dying process has just started
+                for pid in pids:
+                    with suppress(ProcessLookupError):  # ended by itself meanwhile
+                        os.kill(pid, signal.SIGKILL)
+                time.sleep(0.05)
             subprocess.run(["ip", "netns", "del", host], capture_output=True)  # the cable with it
+
+
+def pids_of(host: str) -> list[int]:
+    """Return the processes of a namespace; none where there is no such namespace."""
+    found = subprocess.run(["ip", "netns", "pids", host], capture_output=True, text=True)
+    return [int(pid) for pid in found.stdout.split()]
 
 
 def start(
@@ -125,7 +126,7 @@ def main() -> int:
     if reason := why_not():
         print(f"skipped: {reason}")
         return SKIPPED
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         signal.signal(number, _leave)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="two_hosts_"))
     statuses = train(folder, options.ranks, options.limit, overrides)

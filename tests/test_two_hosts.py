@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,27 @@ def test_two_hosts_train_as_one_with_as_many_ranks(tmp_path: Path) -> None:
         assert states[0]["num_ranks"] == states[1]["num_ranks"] == 4
         for name, tensor in states[0]["model"].items():
             assert torch.equal(tensor, states[1]["model"][name]), name
+
+
+@pytest.mark.distributed
+def test_an_interrupted_script_leaves_no_host_and_no_process(tmp_path: Path) -> None:
+    script = runpy.run_path(str(SCRIPT))
+    if reason := script["why_not"]():
+        pytest.skip(reason)
+    command = [sys.executable, SCRIPT, "--folder", tmp_path, f"env.env_id={COUNTER}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    hosts = [f"lzl_{process.pid}_{number}" for number in (0, 1)]
+    end = time.monotonic() + 60
+    while not all(pids := [script["pids_of"](host) for host in hosts]):
+        assert time.monotonic() < end
+    for _ in range(2):  # as often as an impatient user presses it
+        process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGINT
+    assert "Traceback" not in output
+    assert not any(Path(f"/proc/{pid}").exists() for one in pids for pid in one)
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+    assert [host for host in hosts if host in listed] == []
 
 
 def learner_log(run: Path) -> str:
