@@ -6,7 +6,8 @@
 
 Our checkpoints bring their configuration; what the command line says goes on top. LightZero's have
 none: the networks are read from the file, the rest comes as in train.py, for example env=cartpole.
-Prints the evaluator's table, and a line of JSON that is the same for the same seed.
+Prints the evaluator's table, and a line of JSON that is the same for the same seed and has the
+returns of all episodes too.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def main() -> None:
         if ranks.is_main:
             fields = evaluator_fields(evaluation, int(subject.state["last_iter"]))
             with quiet_broken_pipe():
-                print(table_text(fields))
+                print(table_text({k: v for k, v in fields.items() if not isinstance(v, list)}))
                 print(json_line(subject, fields))
 
 
