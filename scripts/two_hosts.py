@@ -69,12 +69,13 @@ def two_hosts() -> Iterator[list[str]]:
     finally:
         for number in SIGNALS:  # a second Ctrl-C must not leave half of it
             signal.signal(number, signal.SIG_IGN)
+        # All at once, and again for what a dying process has just started.
+        while pids := [pid for host in hosts for pid in pids_of(host)]:
+            for pid in pids:
+                with suppress(ProcessLookupError):  # ended by itself meanwhile
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
         for host in hosts:
-            while pids := pids_of(host):  # again, for what a dying process has just started
-                for pid in pids:
-                    with suppress(ProcessLookupError):  # ended by itself meanwhile
-                        os.kill(pid, signal.SIGKILL)
-                time.sleep(0.05)
             subprocess.run(["ip", "netns", "del", host], capture_output=True)  # the cable with it
 
 
