@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lightzero_lite import transforms
 from lightzero_lite.config import PolicyConfig
+from lightzero_lite.denormals import denormals_are_zero
 from lightzero_lite.gradients import clip_norm, flat_gradients
 from lightzero_lite.losses import (
     LossTargets,
@@ -137,6 +138,7 @@ class Learner:
             warnings.filterwarnings("ignore", "`broadcast_buffers`", FutureWarning)
             self.unrolled = DistributedDataParallel(self.unrolled, broadcast_buffers=False)
 
+    @denormals_are_zero()
     def update(self, batch: ReplayBatch) -> UpdateResult:
         """Take one optimizer step on this rank's samples; gradients are averaged over ranks."""
         self._set_learning_rate()

@@ -43,6 +43,7 @@ FLOORS = {
     "runtime/seeding.py": 0,
     "networks.py": 1,
     "gradients.py": 0,
+    "denormals.py": 0,
     "normalization.py": 1,
     "reference.py": 1,
     "predictor_kernels.py": 1,
