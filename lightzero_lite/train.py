@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +24,8 @@ from lightzero_lite.types import UserError
 
 def main() -> None:
     """Train as the command line says; exit 2 on every rank where it cannot be done."""
+    # Else Python ends by looking through all that torch made for garbage: a second, on every rank.
+    atexit.register(gc.freeze)
     # Ranks that cannot meet fail alone, each with its line.
     with one_line_errors(Ranks()), joined_ranks() as ranks, StopRequest(ranks) as stop:
         if {"-h", "--help"} & set(sys.argv[1:]):
