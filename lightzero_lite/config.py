@@ -39,7 +39,9 @@ class EnvConfig:
     wrappers: list[str] = field(default_factory=list)
     """Gymnasium wrappers put around it, innermost first: [package.module:Class,...]."""
     max_episode_steps: int | None = number(None, at_least=1)
-    """Time limit in env steps; null: the environment's own, or 10,000 where it has none."""
+    """Time limit in the environment's own steps; null: its own, or 10,000 where it has none."""
+    action_repeat: int = number(1, at_least=1)
+    """How many of the environment's own steps an action lasts: one env step everywhere else."""
     vectorization: Literal["sync", "async"] = "sync"
     """Step the environments of a rank one after the other, or each in a process of its own."""
     normalize_observation: bool = False

@@ -8,9 +8,9 @@ times in turn, since other load on the machine comes and goes: medians are shown
 rank of the same turn. The second table says where the time goes: waiting is for the slowest rank,
 at the end of a collect phase and before each update; the exchange of gradients counts as learning.
 
-The environment is env=mountaincar: all episodes of an untrained agent last 200 steps, so that the
-ranks have the same to do, as they have in a solved CartPole. With env=cartpole, whose first
-episodes last 8 to 20 steps, a phase waits for the longest of all.
+The environment is MountainCar-v0: all episodes of an untrained agent last 200 steps, so that the
+ranks have the same to do, as they have in a solved CartPole. With env.env_id=CartPole-v1, whose
+first episodes last 8 to 20 steps, a phase waits for the longest of all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lightzero_lite.trainer import UPDATES_A_LOOK, Trainer
 
 NUM_ENVS, BATCH_SIZE = 8, 256  # of one rank
 PATIENCE = 600  # seconds for one measurement, start included
-OPTIONS = ("env=mountaincar", "policy.random_collect_episode_num=0", "device=cpu")
+OPTIONS = ("env=cartpole", "env.env_id=MountainCar-v0", "device=cpu")
 
 
 class Speed(NamedTuple):

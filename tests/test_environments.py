@@ -384,3 +384,32 @@ def test_the_environment_of_the_documentation_trains(folder: Path) -> None:
     envs = trainer.collector.envs
     firsts = {float(envs.local[0].reset(seed).observation[0]) for seed in range(50)}
     assert firsts == {float(np.float32(position / 10)) for position in range(5)}
+
+
+def played(env: Any, num_actions: int) -> list[tuple[float, float, bool]]:
+    """Return the count of the Counter, the reward and whether the episode is over, by action."""
+    env.reset(seed=1)
+    steps = [env.step(0) for _ in range(num_actions)]
+    return [(round(10 * float(o[1])), r, t or c) for o, r, t, c, _ in steps]
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_an_action_lasts_and_its_rewards_add_up_to_the_end_of_the_episode(end: str) -> None:
+    kwargs = {"min_length": 8, "max_length": 8, "reward": "count", "end": end}
+    env = make_env(EnvConfig(entry_point=COUNTER, kwargs=kwargs, action_repeat=3))
+    # Rewards 1, 2, ..., 8: three, three, and the two that are left.
+    assert played(env, 3) == [(3, 6.0, False), (6, 15.0, False), (8, 15.0, True)]
+
+
+def test_the_time_limit_counts_the_steps_of_the_environment() -> None:
+    kwargs = {"min_length": 50, "max_length": 50}
+    env = make_env(
+        EnvConfig(entry_point=COUNTER, kwargs=kwargs, action_repeat=4, max_episode_steps=10)
+    )
+    assert played(env, 3) == [(4, 4.0, False), (8, 4.0, False), (10, 2.0, True)]
+    assert env_shape(env).max_episode_steps == 10
+
+
+def test_a_game_of_two_players_takes_turns() -> None:
+    line = refusal(env_id="TicTacToe-v0", action_repeat=2)
+    assert line == "env.action_repeat=2 is for one player: leave it out of a game"

@@ -52,6 +52,7 @@ FLOORS = {
     "replay/sum_tree.py": 1,
     "replay/episode_table.py": 1,
     "envs/action_masks.py": 0,
+    "envs/action_repeat.py": 0,
     "envs/games/pictures.py": 0,
     "envs/games/tic_tac_toe.py": 0,
     "envs/games/connect_four.py": 0,
@@ -112,6 +113,7 @@ FLOORS = {
 BORDERS = {
     "gymnasium": {
         "envs/action_masks.py",
+        "envs/action_repeat.py",
         "envs/adapter.py",
         "envs/factory.py",
         "envs/games/__init__.py",
@@ -440,7 +442,7 @@ def test_resumed_runs_pass_the_check_and_their_faults_do_not(run_folder, tmp_pat
     assert list(CHECKER["problems"](run, solved=400)) == []
     best["counters"]["best_score"] = 300.0
     torch.save(best, path)
-    shutil.copyfile(events[0], events[0].with_suffix(".1"))
+    shutil.copyfile(events[0], events[0].with_name(f"{events[0].name}.again"))
     found = "\n".join(CHECKER["problems"](run))
     assert "but ckpt_best.pth.tar has 300.0" in found
     assert "the steps of evaluator_iter/reward_mean do not rise" in found

@@ -12,6 +12,7 @@ from gymnasium.wrappers import TimeLimit
 
 from lightzero_lite.config import EnvConfig
 from lightzero_lite.envs.action_masks import network_space
+from lightzero_lite.envs.action_repeat import ActionRepeat
 from lightzero_lite.envs.entry_point import find_in_current_folder, load, one_line
 from lightzero_lite.types import UserError
 
@@ -26,7 +27,7 @@ class EnvShape(NamedTuple):
 
     observation_dim: int  # numbers in one flattened observation
     action_num: int  # actions are 0 .. action_num - 1
-    max_episode_steps: int | None  # time limit in env steps, None: not known
+    max_episode_steps: int | None  # time limit in the environment's own steps, None: not known
     num_players: int = 1  # who take turns
 
 
@@ -44,7 +45,8 @@ def make_env(config: EnvConfig) -> Env:
     if not isinstance(env, gymnasium.Env):
         raise UserError(f"{config.option}: a {type(env).__name__} is not a gymnasium.Env")
     _check_spaces(env, config.option)
-    return env if time_limit(env) else EpisodeGuard(env, config.option)
+    limited = env if time_limit(env) else EpisodeGuard(env, config.option)
+    return limited if config.action_repeat == 1 else ActionRepeat(limited, config.action_repeat)
 
 
 def _construct(config: EnvConfig) -> Env:
