@@ -14,11 +14,11 @@ SEAT_NAMES = ("first", "second")
 
 
 def check_players(config: Config, num_players: int) -> None:
-    """Check that search and evaluation are set for as many players as the game has.
+    """Check that play, search and evaluation are set for as many players as the game has.
 
     Raises:
-        UserError: The sign of the discount or env.opponents is for another number of players, or
-            the seats cannot share the games equally.
+        UserError: The sign of the discount, env.opponents or env.action_repeat is for another
+            number of players, or the seats cannot share the games equally.
     """
     name, discount = config.env.name, config.policy.discount_factor
     if num_players == 2 and discount >= 0:
@@ -29,6 +29,11 @@ def check_players(config: Config, num_players: int) -> None:
     if num_players == 1 and discount < 0:
         raise UserError(
             f"policy.discount_factor={discount}: {name} is for one player: set it to 0 or more"
+        )
+    num_repeats = config.env.action_repeat
+    if num_players == 2 and num_repeats > 1:
+        raise UserError(
+            f"env.action_repeat={num_repeats} is for one player: leave it out of a game"
         )
     opponents, games = config.env.opponents, config.env.n_evaluator_episode
     if num_players == 1 and opponents:

@@ -408,8 +408,3 @@ def test_the_time_limit_counts_the_steps_of_the_environment() -> None:
     )
     assert played(env, 3) == [(4, 4.0, False), (8, 4.0, False), (10, 2.0, True)]
     assert env_shape(env).max_episode_steps == 10
-
-
-def test_a_game_of_two_players_takes_turns() -> None:
-    line = refusal(env_id="TicTacToe-v0", action_repeat=2)
-    assert line == "env.action_repeat=2 is for one player: leave it out of a game"

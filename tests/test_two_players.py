@@ -295,6 +295,10 @@ def test_an_evaluation_is_the_same_on_any_number_of_ranks() -> None:
             "env.n_evaluator_episode=3 is odd: the agent plays half of it from each seat",
         ),
         (
+            ["env=tictactoe", "env.action_repeat=2"],
+            "env.action_repeat=2 is for one player: leave it out of a game",
+        ),
+        (
             ["env=tictactoe", "env.opponents=[]"],
             "TicTacToe-v0 is a game of two players: set env.opponents=[random]",
         ),

@@ -6,8 +6,6 @@ from typing import Any
 
 import gymnasium
 
-from lightzero_lite.types import UserError
-
 
 class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Takes each action several times and adds up the rewards; the last observation counts.
@@ -22,15 +20,8 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
         Args:
             env: The environment, with its time limit: that counts its own steps.
             num_repeats: How often each action is taken, at least 1.
-
-        Raises:
-            UserError: It is a game of two players, who take turns.
         """
         super().__init__(env)
-        if env.metadata.get("num_players", 1) != 1:
-            raise UserError(
-                f"env.action_repeat={num_repeats} is for one player: leave it out of a game"
-            )
         self.num_repeats = num_repeats
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
